@@ -1,0 +1,187 @@
+// The state of a training job as plain, ordered, nested data.
+//
+// A Value is what Python's plain objects, tensors and everything a checkpoint holds become here; a
+// StateDict is a Dict at the top. Values are copied by value; tensors inside share their memory.
+//
+//   StateDict state;
+//   state.set("step", Value(7));
+//   state.set("model", Dict{{"w", Value(tensor)}});
+//   Flattened flat = flatten(state);          // "step", "model.w"
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cairn/tensor.h"
+
+namespace cairn {
+
+class Value;
+
+struct None {
+  bool operator==(const None&) const = default;
+};
+
+// An integer outside 64 bits: two's complement, little-endian, as pickle writes it.
+struct BigInt {
+  std::string twos_complement;
+  bool operator==(const BigInt&) const = default;
+};
+
+struct Bytes {
+  std::string data;
+  bool operator==(const Bytes&) const = default;
+};
+
+using List = std::vector<Value>;
+
+struct Tuple {
+  List items;
+  bool operator==(const Tuple& other) const;
+};
+
+// A key of a Dict, and a step of a Path: a name or a number.
+using Key = std::variant<std::string, std::int64_t>;
+using Path = std::vector<Key>;
+std::string to_string(const Key& key);
+std::string join(const Path& path);  // the flat name: steps joined by "."
+
+// A dictionary that keeps insertion order. Lookup by key is linear up to a handful of entries and
+// hashed beyond.
+class Dict {
+ public:
+  Dict();
+  Dict(std::initializer_list<std::pair<Key, Value>> entries);
+  Dict(const Dict&);
+  Dict(Dict&&) noexcept;
+  Dict& operator=(const Dict&);
+  Dict& operator=(Dict&&) noexcept;
+  ~Dict();
+
+  void set(Key key, Value value);  // replaces an equal key in place, else appends
+  Value* find(const Key& key);     // nullptr when absent
+  const Value* find(const Key& key) const;
+  std::size_t size() const;
+  bool empty() const { return size() == 0; }
+  const std::pair<Key, Value>* begin() const;
+  const std::pair<Key, Value>* end() const;
+  std::pair<Key, Value>* begin();
+  std::pair<Key, Value>* end();
+  bool operator==(const Dict& other) const;  // same entries in the same order
+
+ private:
+  struct Entries;
+  std::unique_ptr<Entries> entries_;
+};
+
+using StateDict = Dict;
+
+// One piece of a tensor that lies on this rank.
+struct LocalShard {
+  Box box;       // which part of the global tensor
+  Tensor data;   // its elements; shape == box.sizes
+};
+
+// A tensor cut over ranks: the global shape, and the pieces that are here.
+struct ShardedTensor {
+  DType dtype = DType::kFloat32;
+  Shape global_shape;
+  std::vector<LocalShard> shards;
+};
+
+// A tensor that still lies in a file: described, not read. `id` means something to the reader that
+// made it (TorchFile::read). Strides count elements.
+struct StoredTensor {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  Shape strides;
+  std::uint64_t id = 0;
+  bool requires_grad = false;
+  bool parameter = false;  // torch.nn.Parameter, not a bare tensor
+  bool operator==(const StoredTensor&) const = default;
+};
+
+// A Python object we do not understand and never run: a complete pickle (protocol 2, ending in STOP).
+struct Opaque {
+  std::string class_name;  // "torch.optim.sgd.SGD", for people
+  std::string pickle;
+  bool operator==(const Opaque&) const = default;
+};
+
+class Value {
+ public:
+  using Storage = std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Tuple,
+                               Dict, Tensor, ShardedTensor, StoredTensor, Opaque>;
+
+  Value() = default;
+  Value(None) {}
+  Value(bool v) : v_(v) {}
+  Value(int v) : v_(std::int64_t{v}) {}
+  Value(std::int64_t v) : v_(v) {}
+  Value(double v) : v_(v) {}
+  Value(const char* v) : v_(std::string(v)) {}
+  Value(std::string v) : v_(std::move(v)) {}
+  Value(BigInt v) : v_(std::move(v)) {}
+  Value(Bytes v) : v_(std::move(v)) {}
+  Value(List v) : v_(std::move(v)) {}
+  Value(Tuple v) : v_(std::move(v)) {}
+  Value(Dict v) : v_(std::move(v)) {}
+  Value(Tensor v) : v_(std::move(v)) {}
+  Value(ShardedTensor v) : v_(std::move(v)) {}
+  Value(StoredTensor v) : v_(std::move(v)) {}
+  Value(Opaque v) : v_(std::move(v)) {}
+
+  template <class T> bool is() const { return std::holds_alternative<T>(v_); }
+  template <class T> const T* get_if() const { return std::get_if<T>(&v_); }
+  template <class T> T* get_if() { return std::get_if<T>(&v_); }
+  template <class T> const T& get() const { return std::get<T>(v_); }
+  template <class T> T& get() { return std::get<T>(v_); }
+  const Storage& storage() const { return v_; }
+
+  bool is_tensor() const { return is<Tensor>() || is<ShardedTensor>() || is<StoredTensor>(); }
+
+  // Plain data by value, tensors by element type, shape and bytes.
+  bool operator==(const Value& other) const;
+
+ private:
+  Storage v_;
+};
+
+// A value as Python would print it; tensors as "tensor(float32, [2, 3])". At most `max_chars`, then "...".
+std::string to_string(const Value& value, std::size_t max_chars = 4096);
+
+// Which of torch's rules decide where a nested state is cut into entries.
+enum class FlattenRule {
+  kCurrent,  // torch >= 2.4: every mapping is descended; a list only if a tensor or mapping is inside
+  kTorch23,  // torch <= 2.3: a mapping or list with no tensor anywhere below is one entry
+};
+
+struct FlatEntry {
+  std::string name;  // join(path)
+  Path path;
+  Value value;
+};
+using Flattened = std::vector<FlatEntry>;
+
+// Cuts a nested state into named entries, in insertion order. Mapping keys become strings in the path,
+// list positions stay numbers. Two entries of one name: Error(kInvalidArgument), "duplicated flatten key".
+//
+// One deliberate difference from torch: an empty dict inside the state becomes an entry of its own (an
+// empty Dict as the value), so that it survives; torch drops it. PyTorch reads such an entry as an
+// object it unpickles to {}.
+Flattened flatten(const StateDict& state, FlattenRule rule = FlattenRule::kCurrent);
+
+// Puts entries back where their paths say: a dict where the next step is a name, a list (padded with
+// None) where it is a number.
+StateDict unflatten(const Flattened& entries);
+
+// Single steps of unflatten, for those who place values one at a time.
+void set_element(StateDict& root, const Path& path, Value value);
+const Value* get_element(const StateDict& root, const Path& path);  // nullptr when absent
+
+}  // namespace cairn

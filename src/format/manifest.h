@@ -1,0 +1,85 @@
+// The manifest: cairn's side file with the checksums of a checkpoint's data files.
+//
+// It says which save wrote the files, how large each one is, a CRC-32 per 1 MiB block and per item, and,
+// if asked for, an XXH3-128 per block. PyTorch ignores it. Written as a stream: a header, one section per
+// file, an end record with the checksum of everything before it. Byte layout in docs/format.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/sink.h"
+#include "base/source.h"
+#include "cairn/limits.h"
+
+namespace cairn {
+
+inline constexpr std::string_view kManifestFile = ".cairn-manifest";
+inline constexpr std::uint64_t kManifestBlock = 1ULL << 20;
+
+using SaveId = std::array<std::byte, 16>;
+using StrongHash = std::array<std::byte, 16>;
+
+struct ManifestItem {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::uint32_t crc = 0;
+  bool operator==(const ManifestItem&) const = default;
+};
+
+struct ManifestFile {
+  std::string name;
+  std::uint64_t size = 0;
+  std::vector<std::uint32_t> block_crcs;    // ceil(size / block) of them
+  std::vector<StrongHash> block_hashes;     // the same number, or none
+  std::vector<ManifestItem> items;          // by offset, not overlapping, inside the file
+  bool operator==(const ManifestFile&) const = default;
+};
+
+struct Manifest {
+  SaveId save_id{};
+  std::uint64_t block_size = kManifestBlock;
+  bool strong = false;  // block_hashes are there
+  std::vector<ManifestFile> files;
+  bool operator==(const Manifest&) const = default;
+};
+
+class ManifestWriter {
+ public:
+  ManifestWriter(ByteSink& sink, const SaveId& save_id, bool strong = false,
+                 std::uint64_t block_size = kManifestBlock);
+  void add(const ManifestFile& file);
+  void finish();
+
+ private:
+  void put(ByteSpan bytes);
+  ByteSink& sink_;
+  bool strong_;
+  std::uint64_t block_size_;
+  std::uint64_t files_ = 0;
+  std::uint32_t crc_ = 0;
+};
+
+Manifest read_manifest(const ByteSource& source, const Limits& limits = {});
+
+// Checksums of one data file, made while its bytes pass once, in order. The CRC of an item comes from
+// the same pass: pieces are summed once and combined.
+class ChecksumStream {
+ public:
+  explicit ChecksumStream(bool strong = false, std::uint64_t block_size = kManifestBlock);
+  void begin_item();                 // the next bytes belong to a new item
+  void append(ByteSpan bytes);
+  std::uint32_t end_item();          // returns the item's CRC-32
+  ManifestFile finish(std::string name);
+
+ private:
+  void close_block();
+  // (members are the implementer's)
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cairn
