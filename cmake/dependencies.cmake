@@ -1,26 +1,18 @@
-# What the library stands on. Required: fmt, nlohmann-json, CLI11 (command only), zlib. Each other one
-# switches a feature on when it is there; `cairn --version` says which.
+# What the library stands on (docs/dependencies.md says why). Required: fmt, nlohmann-json, CLI11 (command
+# only), zlib. Each other one switches a feature on when it is there; `cairn --version` says which.
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(Threads REQUIRED)
-set(CAIRN_LIBRARIES fmt::fmt nlohmann_json::nlohmann_json ZLIB::ZLIB Threads::Threads)
+set(CAIRN_LIBRARIES fmt::fmt $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> ZLIB::ZLIB Threads::Threads)
 
-# cairn_optional(NAME header library): sets CAIRN_HAVE_NAME and links it when both are found.
-function(cairn_optional name header library)
-  find_path(CAIRN_${name}_INCLUDE ${header})
-  find_library(CAIRN_${name}_LIBRARY ${library})
-  mark_as_advanced(CAIRN_${name}_INCLUDE CAIRN_${name}_LIBRARY)
-  if(CAIRN_${name}_INCLUDE AND CAIRN_${name}_LIBRARY)
-    add_library(cairn_${name} INTERFACE)
-    target_include_directories(cairn_${name} SYSTEM INTERFACE ${CAIRN_${name}_INCLUDE})
-    target_link_libraries(cairn_${name} INTERFACE ${CAIRN_${name}_LIBRARY})
-    target_compile_definitions(cairn_${name} INTERFACE CAIRN_HAVE_${name})
-    set(CAIRN_LIBRARIES ${CAIRN_LIBRARIES} $<BUILD_INTERFACE:cairn_${name}> PARENT_SCOPE)
-    set(CAIRN_LINK_FILES ${CAIRN_LINK_FILES} ${CAIRN_${name}_LIBRARY} PARENT_SCOPE)
+include(cmake/optional.cmake)
+set(CAIRN_FEATURES)  # the optional ones that are in
+foreach(name ISAL XXHASH ZSTD)
+  if(TARGET cairn::${name})
+    list(APPEND CAIRN_LIBRARIES cairn::${name})
+    list(APPEND CAIRN_FEATURES ${name})
   endif()
-endfunction()
-cairn_optional(ISAL isa-l/crc.h isal)
-cairn_optional(XXHASH xxhash.h xxhash)
-cairn_optional(ZSTD zstd.h zstd)
+endforeach()
+message(STATUS "Optional libraries found: ${CAIRN_FEATURES}")

@@ -100,6 +100,22 @@ class Checkpoint {
 
   // Position in tensors(); nullopt when there is none of that name.
   std::optional<std::size_t> find_tensor(std::string_view name) const;
+
+ protected:
+  Checkpoint();
+  // Error kNotFound with near names, or kInvalidArgument when the name is a tensor's.
+  [[noreturn]] void fail_to_find_object(std::string_view name) const;
+
+ private:
+  // What the format knows about a tensor that is not there ("its file x is missing"); empty: nothing.
+  virtual std::string why_missing(std::string_view) const { return ""; }
+
+  struct Names;  // positions by name, made when first asked for
+  std::shared_ptr<Names> names_;
 };
+
+// The program of a pickle (an Opaque's, say), one line an opcode, for people. Nothing is run and nothing
+// fails: at a broken place it says so and stops. At most `max_lines`.
+std::string disassemble_pickle(std::string_view pickle, std::size_t max_lines = 200);
 
 }  // namespace cairn

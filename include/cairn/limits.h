@@ -16,7 +16,8 @@ struct Limits {
   std::uint32_t depth = 64;                     // nesting of pickled containers, and of MARKs
   std::uint32_t pickle_stack = 65536;           // values waiting on the pickle stack
   std::uint32_t memo_slack = 1024;              // how far a memo index may run ahead of the count
-  std::uint64_t string_bytes = 64ULL << 10;     // one string in a pickle
+  std::uint64_t string_bytes = 64ULL << 10;     // one string in a .metadata file
+  std::uint64_t torch_string_bytes = 16ULL << 20;  // one string in a torch.save file (tokenizers are there)
   std::uint64_t name_bytes = 4096;              // a tensor's name
   std::uint64_t path_bytes = 4096;              // a file path, each component at most 255
   std::uint32_t tensor_rank = 64;

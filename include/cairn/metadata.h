@@ -3,12 +3,12 @@
 // The names are torch.distributed.checkpoint's. Plain values, but kept compact where there can be
 // millions of them: a chunk costs about 150 bytes all told.
 //
-//   const Metadata md = read_metadata(...);
-//   for (const TensorEntryMetadata& t : ...) ...
+//   const Metadata& metadata = *Checkpoint::open("run/step-1000")->metadata();
+//   for (const auto& [name, stored] : metadata.state_dict_metadata)
+//     if (auto* tensor = std::get_if<TensorStorageMetadata>(&stored)) use(name, tensor->size, tensor->chunks);
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,13 +23,16 @@ namespace cairn {
 
 enum class MemoryFormat : std::uint8_t { kContiguous = 0, kChannelsLast = 1, kPreserve = 2 };
 
+enum class Layout : std::uint8_t { kStrided, kSparseCoo, kSparseCsr, kSparseCsc, kSparseBsr, kSparseBsc, kMkldnn, kJagged };
+std::string_view name_of(Layout layout);  // "torch.strided", ...
+
 // How a tensor looked when it was saved. Only dtype still matters to anybody.
 struct TensorProperties {
   DType dtype = DType::kFloat32;
+  Layout layout = Layout::kStrided;
   bool requires_grad = false;
   MemoryFormat memory_format = MemoryFormat::kContiguous;
   bool pin_memory = false;
-  std::string layout = "torch.strided";
   List extra;  // what a later torch appended to the state tuple
   bool operator==(const TensorProperties&) const = default;
 };
@@ -42,7 +45,7 @@ struct TensorStorageMetadata {
   Shape size;  // of the whole tensor
   std::vector<ChunkStorageMetadata> chunks;
   Dict extra;                              // attributes we do not know, kept for a rewrite
-  std::map<std::size_t, Dict> chunk_extra; // the same for single chunks
+  std::vector<std::pair<std::size_t, Dict>> chunk_extra;  // the same for single chunks, by position
   bool operator==(const TensorStorageMetadata&) const = default;
 };
 
@@ -117,6 +120,7 @@ struct StorageMeta {
   std::optional<std::string> save_id;
   std::optional<std::string> load_id;
   List modules;
+  bool has_modules = false;  // the field is there at all (torch 2.7 or later)
   Dict extra;
   bool operator==(const StorageMeta&) const = default;
 };
@@ -124,12 +128,19 @@ struct StorageMeta {
 // The path of each entry in the nested state, in order: DCP's planner_data.
 class PathMap {
  public:
-  std::size_t size() const { return ends_.size(); }
+  PathMap();
+  PathMap(const PathMap&);
+  PathMap(PathMap&&) noexcept;
+  PathMap& operator=(const PathMap&);
+  PathMap& operator=(PathMap&&) noexcept;
+  ~PathMap();
+
+  std::size_t size() const;
   void add(std::string_view fqn, const Path& path);
   std::string_view fqn(std::size_t i) const;
   Path path(std::size_t i) const;
   std::optional<Path> find(std::string_view fqn) const;  // linear
-  bool operator==(const PathMap&) const = default;
+  bool operator==(const PathMap& other) const;
 
   // One entry at a time, without a Path: begin_entry, then each step, then the next entry.
   void begin_entry(std::string_view fqn);
@@ -137,8 +148,8 @@ class PathMap {
   void add_step(std::int64_t number);
 
  private:
-  std::string text_;                   // per entry: the fqn, then its steps, each tagged
-  std::vector<std::uint64_t> ends_;
+  struct Data;
+  std::unique_ptr<Data> data_;
 };
 
 // The contents of one `.metadata` file.

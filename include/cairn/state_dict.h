@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -113,11 +114,32 @@ struct Opaque {
   bool operator==(const Opaque&) const = default;
 };
 
-class Value {
+// The large alternatives of a Value live behind a pointer, so that a Value is 40 bytes and a list of a
+// million small numbers is no surprise. Copies are deep; users of Value never see it.
+template <class T>
+class Boxed {
  public:
-  using Storage = std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Tuple,
-                               Dict, Tensor, ShardedTensor, StoredTensor, Opaque>;
+  explicit Boxed(T value) : value_(std::make_unique<T>(std::move(value))) {}
+  Boxed(const Boxed& other) : value_(std::make_unique<T>(*other)) {}
+  Boxed(Boxed&&) noexcept = default;
+  Boxed& operator=(Boxed other) noexcept {
+    value_.swap(other.value_);
+    return *this;
+  }
+  ~Boxed() = default;
+  const T& operator*() const { return *value_; }
+  T& operator*() { return *value_; }
 
+ private:
+  std::unique_ptr<T> value_;  // null only after a move
+};
+
+class Value {
+  template <class T>
+  static constexpr bool kBoxed = std::is_same_v<T, Tensor> || std::is_same_v<T, ShardedTensor> ||
+                                 std::is_same_v<T, StoredTensor> || std::is_same_v<T, Opaque>;
+
+ public:
   Value() = default;
   Value(None) {}
   Value(bool v) : v_(v) {}
@@ -131,17 +153,53 @@ class Value {
   Value(List v) : v_(std::move(v)) {}
   Value(Tuple v) : v_(std::move(v)) {}
   Value(Dict v) : v_(std::move(v)) {}
-  Value(Tensor v) : v_(std::move(v)) {}
-  Value(ShardedTensor v) : v_(std::move(v)) {}
-  Value(StoredTensor v) : v_(std::move(v)) {}
-  Value(Opaque v) : v_(std::move(v)) {}
+  Value(Tensor v) : v_(Boxed(std::move(v))) {}
+  Value(ShardedTensor v) : v_(Boxed(std::move(v))) {}
+  Value(StoredTensor v) : v_(Boxed(std::move(v))) {}
+  Value(Opaque v) : v_(Boxed(std::move(v))) {}
 
-  template <class T> bool is() const { return std::holds_alternative<T>(v_); }
-  template <class T> const T* get_if() const { return std::get_if<T>(&v_); }
-  template <class T> T* get_if() { return std::get_if<T>(&v_); }
-  template <class T> const T& get() const { return std::get<T>(v_); }
-  template <class T> T& get() { return std::get<T>(v_); }
-  const Storage& storage() const { return v_; }
+  template <class T>
+  bool is() const {
+    return get_if<T>() != nullptr;
+  }
+  // The value as a T; null when it is something else.
+  template <class T>
+  const T* get_if() const {
+    if constexpr (kBoxed<T>) {
+      const auto* boxed = std::get_if<Boxed<T>>(&v_);
+      return boxed == nullptr ? nullptr : &**boxed;
+    } else {
+      return std::get_if<T>(&v_);
+    }
+  }
+  template <class T>
+  T* get_if() {
+    return const_cast<T*>(std::as_const(*this).get_if<T>());
+  }
+  // The same, for who knows what it is; std::bad_variant_access otherwise.
+  template <class T>
+  const T& get() const {
+    if (const T* value = get_if<T>()) return *value;
+    throw std::bad_variant_access();
+  }
+  template <class T>
+  T& get() {
+    return const_cast<T&>(std::as_const(*this).get<T>());
+  }
+  // Calls f with the value as what it is.
+  template <class F>
+  decltype(auto) visit(F&& f) const {
+    return std::visit(
+        [&]<class T>(const T& v) -> decltype(auto) {
+          if constexpr (requires { *v; }) {
+            return f(*v);
+          } else {
+            return f(v);
+          }
+        },
+        v_);
+  }
+  std::size_t kind() const { return v_.index(); }  // equal for values of the same type
 
   bool is_tensor() const { return is<Tensor>() || is<ShardedTensor>() || is<StoredTensor>(); }
 
@@ -149,7 +207,9 @@ class Value {
   bool operator==(const Value& other) const;
 
  private:
-  Storage v_;
+  std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Tuple, Dict, Boxed<Tensor>,
+               Boxed<ShardedTensor>, Boxed<StoredTensor>, Boxed<Opaque>>
+      v_;
 };
 
 // A value as Python would print it; tensors as "tensor(float32, [2, 3])". At most `max_chars`, then "...".

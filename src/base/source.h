@@ -28,6 +28,9 @@ class ByteSource {
 // A file on disk, opened read-only. Error kNotFound, or kIo with errno (also for a directory).
 std::shared_ptr<const ByteSource> open_file(const std::string& path);
 
+// The same for a descriptor that is open already; takes it over, also when it throws. `path` is a name.
+std::shared_ptr<const ByteSource> source_of_descriptor(int fd, const std::string& path);
+
 // Somebody else's memory, which must outlive the source.
 std::shared_ptr<const ByteSource> memory_source(ByteSpan bytes, std::string name = "memory");
 

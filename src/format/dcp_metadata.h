@@ -13,6 +13,9 @@ namespace cairn {
 // are Error(kUnsupported) elsewhere.
 Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits = {});
 
+// The same, opcode by opcode, without the shortcuts for what CPython writes. For tests: both must agree.
+Metadata read_dcp_metadata_plainly(const ByteSource& source, const Limits& limits = {});
+
 // Writes one that torch 2.1 and later reads (pickle protocol 4).
 void write_dcp_metadata(ByteSink& sink, const Metadata& metadata);
 

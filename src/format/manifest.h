@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/sink.h"
@@ -33,9 +34,9 @@ struct ManifestItem {
 struct ManifestFile {
   std::string name;
   std::uint64_t size = 0;
-  std::vector<std::uint32_t> block_crcs;    // ceil(size / block) of them
-  std::vector<StrongHash> block_hashes;     // the same number, or none
-  std::vector<ManifestItem> items;          // by offset, not overlapping, inside the file
+  std::vector<std::uint32_t> block_crcs;  // ceil(size / block) of them
+  std::vector<StrongHash> block_hashes;   // the same number, or none
+  std::vector<ManifestItem> items;        // by offset, not overlapping, inside the file
   bool operator==(const ManifestFile&) const = default;
 };
 
@@ -47,8 +48,10 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+// Writes a manifest file by file. Misuse is Error(kInvalidArgument).
 class ManifestWriter {
  public:
+  // `block_size` is a power of two, at most 1 GiB.
   ManifestWriter(ByteSink& sink, const SaveId& save_id, bool strong = false,
                  std::uint64_t block_size = kManifestBlock);
   void add(const ManifestFile& file);
@@ -56,30 +59,55 @@ class ManifestWriter {
 
  private:
   void put(ByteSpan bytes);
+
   ByteSink& sink_;
   bool strong_;
   std::uint64_t block_size_;
-  std::uint64_t files_ = 0;
-  std::uint32_t crc_ = 0;
+  std::vector<std::string> names_;
+  std::uint64_t items_ = 0;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t length_ = 0;  // bytes written
+  std::uint32_t crc_ = 0;     // CRC-32C of them
+  bool finished_ = false;
 };
 
+// Error kCorrupt for anything that was not written by ManifestWriter or has changed since, kUnsupported
+// for a whole manifest of a later version.
 Manifest read_manifest(const ByteSource& source, const Limits& limits = {});
 
 // Checksums of one data file, made while its bytes pass once, in order. The CRC of an item comes from
-// the same pass: pieces are summed once and combined.
+// the same pass: pieces are summed once and combined. Bytes outside items (padding) are in blocks only.
 class ChecksumStream {
  public:
   explicit ChecksumStream(bool strong = false, std::uint64_t block_size = kManifestBlock);
-  void begin_item();                 // the next bytes belong to a new item
+  void begin_item();  // the next bytes belong to a new item
   void append(ByteSpan bytes);
-  std::uint32_t end_item();          // returns the item's CRC-32
+  std::uint32_t end_item();  // returns the item's CRC-32
+  std::uint64_t position() const { return file_.size; }
+  // Call at most once, last.
   ManifestFile finish(std::string name);
 
  private:
+  // CRC-32 of a run of bytes that grows at its end.
+  struct Sum {
+    std::uint32_t crc = 0;
+    std::uint64_t length = 0;
+    void add(const Sum& next);
+  };
+  void settle_piece();
   void close_block();
-  // (members are the implementer's)
-  struct State;
-  std::shared_ptr<State> state_;
+  void hash(ByteSpan bytes);
+
+  bool strong_;
+  std::uint64_t block_size_;
+  ManifestFile file_;
+  bool in_item_ = false;
+  std::uint64_t item_offset_ = 0;
+  // The current block and item, less the last piece, which belongs to both and is not yet added to either.
+  Sum block_;
+  Sum item_;
+  Sum piece_;
+  std::vector<std::byte> pending_;  // strong: the bytes of a block that came in parts
 };
 
 }  // namespace cairn

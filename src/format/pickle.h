@@ -5,9 +5,11 @@
 // with these arguments, then given this state"). It never looks a class up and never calls one.
 //
 // Everything lives in one array of words, so a Graph is freed at once and a hostile file cannot make the
-// destructor recurse. Nodes that a later part of the pickle refers to are kept; whoever reads a pickle of
-// millions of small objects gives the machine a Reducer, which turns each known object into a handle as
-// soon as it is complete and lets the machine forget its parts.
+// destructor recurse.
+//
+// Whoever reads a pickle of millions of small objects gives the machine a Reducer. It turns each object of
+// a known class into a handle as soon as it is complete; and where objects are written in the one form
+// CPython gives them, it takes the values straight from the program (Cursor), without opcode by opcode.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +88,7 @@ class Graph {
   bool is_new(Ref object) const;     // made by NEWOBJ (cls.__new__), not by a plain call
 
   std::uint64_t opcodes() const { return opcodes_; }
+  std::uint64_t bytes() const { return bytes_; }  // of the program
 
  private:
   friend class Machine;
@@ -96,9 +99,12 @@ class Graph {
   PodVector<std::uint64_t> globals_;  // pairs of string refs: module, name
   Ref root_;
   std::uint64_t opcodes_ = 0;
+  std::uint64_t bytes_ = 0;
 };
 
-// Called by the machine when an object is complete. Views into the graph are valid during the call only.
+class Cursor;
+
+// Turns objects into handles. Views into the graph are valid during the call only.
 class Reducer {
  public:
   virtual ~Reducer() = default;
@@ -108,6 +114,10 @@ class Reducer {
   virtual bool called(const Graph& graph, std::uint32_t class_id, Ref args, Ref& made) = 0;
   // BUILD of an object made by NEWOBJ or REDUCE.
   virtual bool built(const Graph& graph, std::uint32_t class_id, Ref args, Ref state, Ref& made) = 0;
+  // The program has just fetched this class from the memo. If what follows makes one object of it in a
+  // form the reducer knows by heart, it moves `at` behind that and sets `made`; else it returns false,
+  // and the machine goes on opcode by opcode from where it was. Nothing it noted on a failed try may show.
+  virtual bool recognize(const Graph&, std::uint32_t, Cursor&, Ref&) { return false; }
 
   static Ref handle(std::uint32_t type, std::uint64_t index) {  // type < 256, index < 2^52
     return Ref{index << 12 | std::uint64_t{type} << 4 | static_cast<std::uint64_t>(Kind::kHandle)};
@@ -123,6 +133,7 @@ struct Options {
   Dialect dialect = Dialect::kTorch;
   std::uint64_t max_bytes = 64ULL << 20;
   Reducer* reducer = nullptr;
+  bool plain = false;  // opcode by opcode only, never by Reducer::recognize: slower, the same result
 };
 
 // Reads one pickle that fills the source. Error kCorrupt (with the offset) for a broken pickle,
@@ -142,15 +153,14 @@ std::string disassemble(ByteSpan pickle, std::size_t max_lines = 1000);
 
 template <class F>
 void Graph::each(Ref r, F&& f) const {
-  // tuple: [count, items...]; list, dict, set: [flags, count, first segment, last segment], a segment
-  // is [count, next, items...].
+  // The layout is that of pickle_layout.h.
   if (r.kind() == Kind::kTuple) {
     const std::uint64_t* w = words(r);
     for (std::uint64_t i = 0; i < w[0]; ++i)
       if (!f(Ref{w[1 + i]})) return;
     return;
   }
-  for (std::uint64_t at = words(r)[2]; at != 0;) {
+  for (std::uint64_t at = words(r)[1]; at != 0;) {
     const std::uint64_t* segment = words_.data() + at;
     for (std::uint64_t i = 0; i < segment[0]; ++i)
       if (!f(Ref{segment[2 + i]})) return;

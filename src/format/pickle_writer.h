@@ -9,10 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
+#include "base/name_table.h"
 #include "base/sink.h"
 #include "cairn/state_dict.h"
 
@@ -42,6 +43,12 @@ class Writer {
   void newobj();                 // class, argument tuple -> object
   void build();                  // object, state -> object
   void persid();                 // id value -> persistent object
+  // A value memoised earlier, by its number; and the number of what was memoised last.
+  void fetch(std::uint32_t number);
+  std::uint32_t memoize();  // the value just written; returns its number
+  std::uint32_t last_memo() const { return memo_size_ - 1; }
+  // Opcodes that take nothing of the above into account: no memo, no operands left open.
+  void raw(std::string_view opcodes) { buffer_.append(opcodes); }
   // Splices a complete pickle of this protocol or lower (PROTO ... STOP), memo indices moved past ours.
   void splice(std::string_view pickle);
 
@@ -53,18 +60,23 @@ class Writer {
   void finish();  // STOP, and everything to the sink
 
  private:
-  void op(char code) { buffer_.push_back(code); if (buffer_.size() >= kFlush) flush(); }
+  void op(char code) {
+    if (buffer_.size() >= kFlush) flush();
+    buffer_.push_back(code);
+  }
   template <class T> void number(char code, T v);
   void flush();
-  void memoize(const std::string& key);
-  bool recall(const std::string& key);
+  bool recall(std::uint32_t name);
 
   static constexpr std::size_t kFlush = 1 << 20;
+  static constexpr std::size_t kBatch = 1000;  // items between MARK and APPENDS, as CPython does
   ByteSink& sink_;
   int protocol_;
   std::string buffer_;
-  std::unordered_map<std::string, std::uint32_t> memo_;
+  NameTable names_;                   // strings and classes that may come again
+  PodVector<std::uint32_t> numbers_;  // the memo number of each, kNotYet before its first use
   std::uint32_t memo_size_ = 0;
+  static constexpr std::uint32_t kNotYet = ~std::uint32_t{0};
 };
 
 }  // namespace cairn::pickle

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,9 +27,9 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> tensors;  // in file order
+  std::vector<SafetensorsEntry> tensors;                      // in file order
   std::vector<std::pair<std::string, std::string>> metadata;  // "__metadata__", in file order
-  std::uint64_t data_offset = 0;          // 8 + header length
+  std::uint64_t data_offset = 0;                              // 8 + header length
 };
 
 // Reads and checks the header; tensors must tile the rest of the file exactly.
@@ -39,13 +40,13 @@ std::optional<std::string_view> safetensors_name(DType dtype);
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 
 // Lays tensors out one after another (callers order them; the reference sorts by alignment, then name),
-// and gives the header's bytes, space-padded so that data starts at a multiple of `alignment`.
-// Offsets of `tensors` are filled in.
+// and gives the file's bytes before the data, the length included, space-padded so that data starts at a
+// multiple of `alignment`. Offsets and bytes of `tensors` are filled in.
 std::string make_safetensors_header(std::vector<SafetensorsEntry>& tensors,
                                     const std::vector<std::pair<std::string, std::string>>& metadata,
                                     std::uint64_t alignment = 8);
 
-// Writes a whole file from contiguous tensors.
+// Writes a whole file from contiguous tensors, in the order given.
 void write_safetensors(ByteSink& sink, const std::vector<std::pair<std::string, Tensor>>& tensors,
                        const std::vector<std::pair<std::string, std::string>>& metadata = {});
 

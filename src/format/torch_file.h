@@ -33,11 +33,11 @@ class TorchFile {
   // Where a tensor's elements are, in the source.
   struct Stored {
     StoredTensor tensor;
-    std::string storage_key;           // "0": record data/0
-    std::uint64_t data_offset = 0;     // of the storage's first byte, in the source
+    std::string storage_key;        // "0": record data/0
+    std::uint64_t data_offset = 0;  // of the storage's first byte, in the source
     std::uint64_t storage_bytes = 0;
-    std::uint64_t first_element = 0;   // storage_offset, in elements
-    std::uint32_t crc = 0;             // of the whole storage record; 0: unknown
+    std::uint64_t first_element = 0;  // storage_offset, in elements
+    std::uint32_t crc = 0;            // of the whole storage record; 0: unknown
   };
   const std::vector<Stored>& tensors() const { return tensors_; }
   const ByteSource& source() const { return *source_; }
@@ -45,7 +45,8 @@ class TorchFile {
   const ZipReader& zip() const { return *zip_; }
 
   // The same value with every tensor read: StoredTensor replaced by Tensor. Tensors that share a storage
-  // share memory. Each storage is read once and its CRC checked.
+  // share memory. Each storage is read once and its CRC checked. What a Tensor cannot say is lost here:
+  // that it was a parameter, and requires_grad.
   Value load() const;
 
  private:
@@ -60,8 +61,10 @@ struct TorchWriteOptions {
   std::uint64_t alignment = 64;
 };
 
-// Writes `root` as torch.save does. Tensors whose memory has one owner share a storage in the file.
-// Returns the number of bytes written. Error kInvalidArgument for ShardedTensor or StoredTensor inside.
+// Writes `root` as torch.save does; torch.load(weights_only=True) reads it, as long as it holds no Opaque.
+// Tensors that overlap in memory, or lie side by side under one owner, share a storage in the file; dense
+// ones keep their strides. Returns the number of bytes written. Error kInvalidArgument for a ShardedTensor
+// or StoredTensor inside, kUnsupported for an Opaque that refers to tensors of the file it came from.
 std::uint64_t write_torch_file(ByteSink& sink, const Value& root, const TorchWriteOptions& options = {});
 
 }  // namespace cairn

@@ -51,20 +51,21 @@ class ZipReader {
 
  private:
   std::shared_ptr<const ByteSource> source_;
-  Limits limits_;
   std::vector<ZipEntry> entries_;
   std::string top_folder_;
+  std::vector<std::uint32_t> by_name_;  // positions in entries_, sorted by name
 };
 
-// Writes records one after another. Record data starts at a multiple of `alignment`, counted from the
-// archive's first byte.
+// Writes records one after another. Record data starts at a multiple of `alignment` (1 to 32768), counted
+// from the archive's first byte. Misuse is Error(kInvalidArgument); after any error the archive is lost.
 class ZipWriter {
  public:
   explicit ZipWriter(ByteSink& sink, std::string top_folder = "archive", std::uint64_t alignment = 64);
 
   void add(std::string_view name, ByteSpan bytes);
-  // A record in pieces: its size is known ahead, its bytes follow.
-  void begin(std::string_view name, std::uint64_t size);
+  // A record in pieces: its size is known ahead, its bytes follow. With `sum` false the bytes are not
+  // summed as they pass, and end_with_crc() must close the record.
+  void begin(std::string_view name, std::uint64_t size, bool sum = true);
   void append(ByteSpan bytes);
   void end();
   // The same with bytes whose CRC-32 the caller already knows (from a checksum made while staging).
@@ -80,14 +81,21 @@ class ZipWriter {
     std::uint64_t header_offset, size;
     std::uint32_t crc;
   };
+  enum class State { kBetween, kSumming, kNotSumming, kFinished };
   void put(ByteSpan bytes);
+  void put_local_header(const Record& record);
+  void put_central_header(const Record& record);
+  void put_end_records(std::uint64_t directory_offset);
 
   ByteSink& sink_;
   std::string top_folder_;
   std::uint64_t alignment_;
   std::uint64_t position_ = 0;
   std::vector<Record> records_;
+  State state_ = State::kBetween;
   std::uint64_t remaining_ = 0;  // of the record being written
+  std::uint32_t crc_ = 0;        // of its bytes so far
+  std::string scratch_;          // headers are put together here
 };
 
 }  // namespace cairn

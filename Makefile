@@ -1,0 +1,54 @@
+# A thin front door; the work is done by CMake, ctest, pytest and the scripts in tools/.
+JOBS ?= 2
+PYTHON := .venv/bin/python
+RELEASE := build/release
+ASAN := build/asan
+
+# ctest prints what fails and its closing lines; a line per passed test helps nobody.
+CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
+QUIET := | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )'
+
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test soak bench fuzz format lint install clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup:  ## install what is missing (Debian packages as root; Python packages into .venv)
+	@tools/setup.sh
+
+build: setup  ## the command, the library and the Python package, in build/release
+	@tools/build.sh release $(JOBS)
+
+demo: build  ## look into a few checkpoints with the command
+	@tools/demo.sh
+
+test: build  ## everything that must hold: unit, Python, lint, and again under sanitizers
+	@$(CTEST) --test-dir $(RELEASE) $(QUIET)
+	@tools/build.sh asan $(JOBS)
+	@$(CTEST) --test-dir $(ASAN) $(QUIET)
+	@$(PYTHON) -m pytest tests
+	@tools/lint.sh $(JOBS)
+
+soak: build  ## the long tests
+	@$(PYTHON) -m pytest tests -m slow
+
+bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=prefix picks rows
+	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))
+
+fuzz:  ## each fuzz target for FUZZ_SECONDS (60) seconds
+	@tools/fuzz.sh
+
+format:  ## apply .clang-format
+	@tools/sources.sh | xargs clang-format-14 -i
+
+lint: build  ## layers, format, clang-tidy, paths
+	@tools/lint.sh $(JOBS)
+
+install: build  ## into PREFIX (/usr/local)
+	cmake --install $(RELEASE) --prefix $(or $(PREFIX),/usr/local)
+
+clean:  ## remove what was built; .venv stays
+	rm -rf build

@@ -1,0 +1,17 @@
+# cairn_optional(NAME header library): defines the imported target cairn::NAME when header and library
+# are both on this machine. Its users see CAIRN_HAVE_NAME. Also installed, for users of a static libcairn.
+function(cairn_optional name header library)
+  find_path(CAIRN_${name}_INCLUDE ${header})
+  find_library(CAIRN_${name}_LIBRARY ${library})
+  mark_as_advanced(CAIRN_${name}_INCLUDE CAIRN_${name}_LIBRARY)
+  if(CAIRN_${name}_INCLUDE AND CAIRN_${name}_LIBRARY AND NOT TARGET cairn::${name})
+    add_library(cairn::${name} UNKNOWN IMPORTED)
+    set_target_properties(cairn::${name} PROPERTIES
+      IMPORTED_LOCATION ${CAIRN_${name}_LIBRARY}
+      INTERFACE_INCLUDE_DIRECTORIES ${CAIRN_${name}_INCLUDE}
+      INTERFACE_COMPILE_DEFINITIONS CAIRN_HAVE_${name})
+  endif()
+endfunction()
+cairn_optional(ISAL isa-l/crc.h isal)
+cairn_optional(XXHASH xxhash.h xxhash)
+cairn_optional(ZSTD zstd.h zstd)

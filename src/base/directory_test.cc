@@ -1,0 +1,102 @@
+#include "base/directory.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/test_errors.h"
+#include "base/test_folder.h"
+
+namespace cairn {
+namespace {
+
+TEST(Directory, ListsEntriesByNameWithKindAndSize) {
+  const TestFolder folder;
+  folder.write("b.bin", "12345");
+  folder.write("a/inner", "x");
+  std::filesystem::create_symlink("b.bin", folder / "c");
+  const auto entries = Directory::open(folder.path())->list();
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].name, "a");
+  EXPECT_EQ(entries[0].kind, DirectoryEntry::Kind::kDirectory);
+  EXPECT_EQ(entries[1].name, "b.bin");
+  EXPECT_EQ(entries[1].size, 5u);
+  EXPECT_EQ(entries[2].kind, DirectoryEntry::Kind::kLink);
+  EXPECT_TRUE(entries[2].leads_to_file);
+  EXPECT_EQ(entries[2].size, 5u);
+}
+
+TEST(Directory, CanBeListedTwice) {
+  const TestFolder folder;
+  folder.write("a", "");
+  const auto directory = Directory::open(folder.path());
+  EXPECT_EQ(directory->list().size(), 1u);
+  EXPECT_EQ(directory->list().size(), 1u);
+}
+
+TEST(Directory, ListsAFolderInside) {
+  const TestFolder folder;
+  folder.write("a/b/inner", "x");
+  const auto directory = Directory::open(folder.path());
+  EXPECT_EQ(directory->list("a/b").size(), 1u);
+  EXPECT_TRUE(directory->list("nothing").empty());
+  EXPECT_EQ(error_of([&] { directory->list(".."); }).code(), ErrorCode::kCorrupt);
+}
+
+TEST(Directory, MissingOneIsNotFound) {
+  const TestFolder folder;
+  EXPECT_EQ(error_of([&] { Directory::open(folder / "none"); }).code(), ErrorCode::kNotFound);
+}
+
+TEST(OpenFileBeneath, ReadsAFileAndOneInAFolder) {
+  const TestFolder folder;
+  folder.write("a", "one");
+  folder.write("d/e/b", "two");
+  const auto root = Directory::open(folder.path());
+  EXPECT_EQ(read_all(*open_file_beneath(*root, "a")), "one");
+  EXPECT_EQ(read_all(*open_file_beneath(*root, "d/e/b")), "two");
+  EXPECT_EQ(open_file_beneath(*root, "a")->name(), folder / "a");
+}
+
+TEST(OpenFileBeneath, RefusesPathsThatLeaveTheDirectory) {
+  const TestFolder folder;
+  folder.write("in/a", "one");
+  folder.write("out", "two");
+  const auto root = Directory::open(folder / "in");
+  for (const char* path : {"../out", "..", ".", "", "/etc/hostname", "a/../../out", "./a", "a//b", "a/"}) {
+    EXPECT_EQ(error_of([&] { open_file_beneath(*root, path); }).code(), ErrorCode::kCorrupt) << path;
+  }
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, std::string_view("a\0b", 3)); }).code(), ErrorCode::kCorrupt);
+}
+
+TEST(OpenFileBeneath, RefusesLinksUnlessAskedToFollowTheLastStep) {
+  const TestFolder folder;
+  folder.write("out/secret", "two");
+  folder.write("in/a", "one");
+  std::filesystem::create_symlink("../out/secret", folder / "in/link");
+  std::filesystem::create_symlink("../out", folder / "in/way");
+  std::filesystem::create_symlink("a", folder / "in/near");
+  const auto root = Directory::open(folder / "in");
+  for (const char* path : {"link", "way/secret", "near"}) {
+    const Error e = error_of([&] { open_file_beneath(*root, path); });
+    EXPECT_EQ(e.code(), ErrorCode::kIo) << path;
+    EXPECT_EQ(e.os_error(), ELOOP) << path;
+  }
+  EXPECT_EQ(read_all(*open_file_beneath(*root, "link", Links::kFollow)), "two");
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "way/secret", Links::kFollow); }).code(), ErrorCode::kIo);
+}
+
+TEST(OpenFileBeneath, SaysWhatIsNotARegularFile) {
+  const TestFolder folder;
+  folder.write("d/a", "");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const auto root = Directory::open(folder.path());
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "d"); }).os_error(), EISDIR);
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "pipe"); }).code(), ErrorCode::kIo);
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "none"); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "d/a/b"); }).code(), ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace cairn

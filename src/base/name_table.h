@@ -1,0 +1,86 @@
+// Gives strings small numbers: equal strings get equal numbers, counted from 0 in order of arrival.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/pod_vector.h"
+
+namespace cairn {
+
+class NameTable {
+ public:
+  std::uint32_t size() const { return static_cast<std::uint32_t>(ends_.size()); }
+
+  // Views live until the next new name.
+  std::string_view operator[](std::uint32_t id) const {
+    const std::uint64_t begin = id == 0 ? 0 : ends_[id - 1];
+    return {text_.data() + begin, ends_[id] - begin};
+  }
+
+  std::uint32_t intern(std::string_view name) {
+    if (ends_.size() >= slots_.size() / 2) grow();
+    const std::uint64_t hash = hash_of(name);
+    std::uint64_t& slot = slots_[probe(name, hash)];
+    if (slot == kFree) {
+      text_.append(name);
+      ends_.push_back(text_.size());
+      slot = (hash & kTag) | (ends_.size() - 1);
+    }
+    return static_cast<std::uint32_t>(slot);
+  }
+
+  std::optional<std::uint32_t> find(std::string_view name) const {
+    if (slots_.empty()) return std::nullopt;
+    const std::uint64_t slot = slots_[probe(name, hash_of(name))];
+    if (slot == kFree) return std::nullopt;
+    return static_cast<std::uint32_t>(slot);
+  }
+
+ private:
+  // A slot is the upper half of the hash and the number, or free. At most half of them are taken.
+  static constexpr std::uint64_t kFree = ~std::uint64_t{0};
+  static constexpr std::uint64_t kTag = ~std::uint64_t{0} << 32;
+
+  // Eight bytes a step: names are short, and this is on the way of every one of them.
+  static std::uint64_t hash_of(std::string_view name) {
+    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
+    std::uint64_t h = name.size() * kOdd;
+    const char* p = name.data();
+    std::size_t n = name.size();
+    for (; n >= 8; p += 8, n -= 8) h = (h ^ load<std::uint64_t>(p) ^ (h >> 32)) * kOdd;
+    std::uint64_t tail = 0;
+    std::memcpy(&tail, p, n);
+    h = (h ^ tail ^ (h >> 32)) * kOdd;
+    return h ^ (h >> 32);
+  }
+
+  std::size_t probe(std::string_view name, std::uint64_t hash) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = hash & mask;
+    while (slots_[at] != kFree &&
+           (((slots_[at] ^ hash) & kTag) != 0 || (*this)[static_cast<std::uint32_t>(slots_[at])] != name)) {
+      at = (at + 1) & mask;
+    }
+    return at;
+  }
+
+  void grow() {
+    const std::size_t slots = slots_.empty() ? 64 : 2 * slots_.size();
+    slots_.clear();
+    slots_.resize(slots, kFree);
+    for (std::uint32_t id = 0; id < size(); ++id) {
+      const std::uint64_t hash = hash_of((*this)[id]);
+      slots_[probe((*this)[id], hash)] = (hash & kTag) | id;
+    }
+  }
+
+  PodVector<char> text_;
+  PodVector<std::uint64_t> ends_;
+  PodVector<std::uint64_t> slots_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,25 @@
+// Is this valid UTF-8?
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+
+namespace cairn {
+
+// Strict UTF-8: no overlong forms, no surrogates, nothing past U+10FFFF.
+bool is_utf8_beyond_ascii(std::string_view text);
+
+inline bool is_utf8(std::string_view text) {
+  const char* p = text.data();
+  std::size_t n = text.size();
+  for (; n >= 8; p += 8, n -= 8)
+    if ((load<std::uint64_t>(p) & 0x8080808080808080U) != 0) return is_utf8_beyond_ascii({p, n});
+  for (; n > 0; ++p, --n)
+    if ((static_cast<unsigned char>(*p) & 0x80U) != 0) return is_utf8_beyond_ascii({p, n});
+  return true;
+}
+
+}  // namespace cairn

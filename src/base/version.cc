@@ -1,0 +1,39 @@
+#include "cairn/version.h"
+
+#ifndef CAIRN_VERSION
+#define CAIRN_VERSION "unknown"
+#endif
+
+namespace cairn {
+namespace {
+
+#ifdef CAIRN_HAVE_ISAL
+constexpr bool kIsal = true;
+#else
+constexpr bool kIsal = false;
+#endif
+#ifdef CAIRN_HAVE_XXHASH
+constexpr bool kXxhash = true;
+#else
+constexpr bool kXxhash = false;
+#endif
+#ifdef CAIRN_HAVE_ZSTD
+constexpr bool kZstd = true;
+#else
+constexpr bool kZstd = false;
+#endif
+
+constexpr Feature kFeatures[] = {
+    {"zlib", "checksums and deflated archives", true},
+    {"isa-l", "checksums at memory speed", kIsal},
+    {"xxhash", "fast content hashes", kXxhash},
+    {"zstd", "items stored with the zstd transform", kZstd},
+};
+
+}  // namespace
+
+std::string_view version() { return CAIRN_VERSION; }
+
+std::span<const Feature> features() { return kFeatures; }
+
+}  // namespace cairn

@@ -1,0 +1,272 @@
+#include "engine/dcp_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+#include "engine/assemble.h"
+#include "engine/file_list.h"
+#include "engine/formats.h"
+#include "engine/torch_elements.h"
+#include "engine/transforms.h"
+#include "format/dcp_metadata.h"
+#include "format/manifest.h"
+
+namespace cairn {
+namespace {
+
+// zstd's best: a block of 128 KiB in four bytes.
+constexpr std::uint64_t kMostTransformGrowth = 32768;
+constexpr std::uint64_t kArchiveBytes = 1 << 20;
+
+std::uint64_t saturating_mul(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
+}
+
+std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
+}
+
+// The same failure with its place counted from the start of the file, not of the item.
+Error from_start_of_file(const Error& e, std::uint64_t offset, const std::string& file) {
+  Error moved(e.code(), e.message());
+  moved.in_file(e.file()).in_file(file).of_tensor(e.tensor()).while_doing(e.doing()).with_errno(e.os_error());
+  moved.at(e.offset().value_or(0) + offset);
+  return moved;
+}
+
+std::string kind_of(const Value& value) {
+  if (const auto* opaque = value.get_if<Opaque>()) return "an object of class " + opaque->class_name;
+  return "not one tensor but " + to_string(value, 60);
+}
+
+void check_is_chunk(const Value& root, const Box& chunk) {
+  const auto* tensor = root.get_if<StoredTensor>();
+  if (tensor == nullptr) {
+    throw Error(ErrorCode::kUnsupported, "the stored item is " + kind_of(root));
+  }
+  if (tensor->shape == chunk.sizes) return;
+  throw Error(ErrorCode::kCorrupt, fmt::format("the stored item has the shape {}, the metadata says {}",
+                                               to_string(tensor->shape), to_string(chunk.sizes)));
+}
+
+// A place in a file as the metadata gives it; a negative one is no place and fails when it is read.
+std::uint64_t as_size(std::int64_t n) { return n < 0 ? 0 : static_cast<std::uint64_t>(n); }
+
+std::uint64_t bytes_of(const std::string& name, const TensorStorageMetadata& tensor) {
+  try {
+    const auto elements = static_cast<std::uint64_t>(tensor.size.numel());
+    return checked_mul<std::uint64_t>(elements, item_size(tensor.properties.dtype));
+  } catch (const Error& e) {
+    throw Error(e.code() == ErrorCode::kLimit ? e.code() : ErrorCode::kCorrupt, e.message()).of_tensor(name);
+  }
+}
+
+}  // namespace
+
+class DcpCheckpoint::Reader final : public ChunkReader {
+ public:
+  Reader(const DcpCheckpoint& checkpoint, std::string_view name, const TensorStorageMetadata& tensor)
+      : checkpoint_(checkpoint), name_(name), tensor_(tensor) {}
+
+  std::uint64_t most_bytes(std::size_t chunk) const override {
+    const std::size_t entry = entry_of(chunk);
+    const std::uint64_t stored = checkpoint_.stored_bytes_of(entry)->size();
+    const bool transformed = !checkpoint_.metadata_.storage_data.transforms(entry).empty();
+    return transformed ? saturating_mul(stored, kMostTransformGrowth) : stored;
+  }
+
+  void read(std::size_t chunk, const Selection& from, const TensorView& to) const override {
+    const std::size_t entry = entry_of(chunk);
+    const Box& box = tensor_.chunks[chunk];
+    const auto elements = static_cast<std::uint64_t>(box.volume());
+    const std::uint64_t bytes = saturating_mul(elements, item_size(tensor_.properties.dtype));
+    // The declared size, twice in case it was stored in a wider type, and the archive around it.
+    const Item item = checkpoint_.open_item(entry, saturating_add(saturating_mul(bytes, 2), kArchiveBytes));
+    try {
+      const Limits& limits = checkpoint_.limits_;
+      const auto file = TorchFile::open(item.bytes, {limits.blob_pickle_bytes, limits.blob_zip_entries}, limits);
+      check_is_chunk(file->root(), box);
+      const std::uint64_t id = file->root().get<StoredTensor>().id;
+      read_box(elements_of(*file, file->tensors().at(id)), from, to);
+    } catch (const Error& e) {
+      if (item.transformed) throw;
+      throw from_start_of_file(e, item.offset_in_file, item.bytes->name());
+    }
+  }
+
+ private:
+  std::size_t entry_of(std::size_t chunk) const {
+    const Box& box = tensor_.chunks[chunk];
+    const std::optional<std::size_t> entry = checkpoint_.metadata_.storage_data.find(name_, &box.offsets);
+    if (entry) return *entry;
+    if (!checkpoint_.metadata_.foreign_storage_data.is<None>()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "the checkpoint was written by a storage of somebody's own; its metadata names no files");
+    }
+    throw Error(ErrorCode::kCorrupt, fmt::format("the metadata does not say where chunk {} is", to_string(box)));
+  }
+
+  const DcpCheckpoint& checkpoint_;
+  std::string_view name_;
+  const TensorStorageMetadata& tensor_;
+};
+
+std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
+                                     const std::vector<std::string>& metadata_files, const Limits& limits) {
+  std::vector<Metadata> parts;
+  for (const std::string& name : metadata_files) {
+    const auto source = open_file_beneath(*directory, name);
+    try {
+      parts.push_back(read_dcp_metadata(*source, limits));
+    } catch (Error& e) {
+      e.in_file(source->name());
+      throw;
+    }
+  }
+  Metadata metadata = parts.size() == 1 ? std::move(parts.front()) : merge_rank_local(std::move(parts));
+  return std::make_unique<DcpCheckpoint>(std::move(directory), std::move(metadata), metadata_files, limits);
+}
+
+DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
+                             std::vector<std::string> metadata_files, const Limits& limits)
+    : metadata_(std::move(metadata)),
+      metadata_files_(std::move(metadata_files)),
+      open_files_(std::move(directory), limits),
+      limits_(limits) {
+  summarize();
+}
+
+void DcpCheckpoint::summarize() {
+  const PodVector<StoredExtent> extents = stored_extents(metadata_);
+  const auto& entries = metadata_.state_dict_metadata;
+  tensors_.reserve(entries.size());
+  entry_of_tensor_.reserve(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto* tensor = std::get_if<TensorStorageMetadata>(&entries[i].second);
+    if (tensor == nullptr) {
+      objects_.push_back({entries[i].first, extents[i].first_length});
+      continue;
+    }
+    tensors_.push_back({entries[i].first, tensor->properties.dtype, tensor->size,
+                        bytes_of(entries[i].first, *tensor), static_cast<std::uint32_t>(tensor->chunks.size()),
+                        extents[i].files});
+    entry_of_tensor_.push_back(static_cast<std::uint32_t>(i));
+  }
+  tensors_.shrink_to_fit();
+}
+
+const TensorStorageMetadata& DcpCheckpoint::tensor_metadata(std::size_t tensor) const {
+  if (tensor >= tensors_.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("tensor number {} of a checkpoint that has {}", tensor, tensors_.size()));
+  }
+  return std::get<TensorStorageMetadata>(metadata_.state_dict_metadata[entry_of_tensor_[tensor]].second);
+}
+
+std::vector<ChunkPlace> DcpCheckpoint::chunks(std::size_t tensor) const {
+  const TensorStorageMetadata& stored = tensor_metadata(tensor);
+  const StorageData& storage = metadata_.storage_data;
+  std::vector<ChunkPlace> places;
+  places.reserve(stored.chunks.size());
+  for (const Box& box : stored.chunks) {
+    ChunkPlace place{box, "", 0, 0};
+    if (const auto entry = storage.find(tensors_[tensor].name, &box.offsets)) {
+      place.file = storage.files()[storage.file_id(*entry)];
+      place.offset = as_size(storage.offset(*entry));
+      place.length = as_size(storage.length(*entry));
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+std::vector<FileSummary> DcpCheckpoint::files() const {
+  const StorageData& storage = metadata_.storage_data;
+  std::vector<FileSummary> files;
+  for (const std::string& name : storage.files()) files.push_back({name, std::nullopt, 0, true});
+  for (std::size_t i = 0; i < storage.size(); ++i) {
+    std::uint64_t& needed = files[storage.file_id(i)].needed;
+    needed = std::max(needed, as_size(storage.offset(i)) + as_size(storage.length(i)));
+  }
+  add_directory_listing(open_files_.root(), Links::kRefuse, files);
+  for (FileSummary& file : files) {
+    const bool own = std::count(metadata_files_.begin(), metadata_files_.end(), file.name) > 0;
+    if (!own && file.name != kManifestFile) continue;
+    file.referenced = true;
+    file.needed = file.size.value_or(0);
+  }
+  return files;
+}
+
+std::vector<std::pair<std::string, std::string>> DcpCheckpoint::facts() const {
+  bool manifest = true;
+  try {
+    (void)open_file_beneath(open_files_.root(), kManifestFile);
+  } catch (const Error&) {
+    manifest = false;
+  }
+  const bool rank_local = metadata_files_.front() != kMetadataFile;
+  return dcp_facts({metadata_, metadata_files_.size(), rank_local, manifest});
+}
+
+Tensor DcpCheckpoint::read_at(std::size_t tensor, const Selection& selection) const {
+  const TensorStorageMetadata& stored = tensor_metadata(tensor);
+  const std::string_view name = tensors_[tensor].name;
+  return assemble(name, stored.properties.dtype, stored.size, stored.chunks, selection, Reader(*this, name, stored));
+}
+
+// The item's bytes as they are in the file, checked to be there.
+std::shared_ptr<const ByteSource> DcpCheckpoint::stored_bytes_of(std::size_t entry) const {
+  const StorageData& storage = metadata_.storage_data;
+  const std::int64_t offset = storage.offset(entry), length = storage.length(entry);
+  const std::string& name = storage.files()[storage.file_id(entry)];
+  if (offset < 0 || length < 0) {
+    throw Error(ErrorCode::kCorrupt, fmt::format("{} bytes from {} on is no place in a file", length, offset))
+        .in_file(name);
+  }
+  const auto file = open_files_.get(name);
+  try {
+    return slice_of(file, static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(length));
+  } catch (Error& e) {
+    e.in_file(file->name());
+    throw;
+  }
+}
+
+DcpCheckpoint::Item DcpCheckpoint::open_item(std::size_t entry, std::uint64_t max_bytes) const {
+  const std::vector<std::string>& transforms = metadata_.storage_data.transforms(entry);
+  std::shared_ptr<const ByteSource> stored = stored_bytes_of(entry);
+  const std::string name = stored->name();
+  try {
+    return {undo_transforms(std::move(stored), transforms, max_bytes),
+            static_cast<std::uint64_t>(metadata_.storage_data.offset(entry)), !transforms.empty()};
+  } catch (const Error& e) {
+    throw from_start_of_file(e, static_cast<std::uint64_t>(metadata_.storage_data.offset(entry)), name);
+  }
+}
+
+Value DcpCheckpoint::object(std::string_view name) const {
+  const std::optional<std::size_t> entry = metadata_.storage_data.find(name, nullptr);
+  if (!entry) fail_to_find_object(name);
+  const std::uint64_t growth = saturating_mul(as_size(metadata_.storage_data.length(*entry)), 32);
+  const Item item = open_item(*entry, saturating_add(limits_.torch_pickle_bytes, growth));
+  try {
+    const auto file = TorchFile::open(item.bytes, {limits_.torch_pickle_bytes, limits_.zip_entries}, limits_);
+    Value value = file->load();
+    if (auto* opaque = value.get_if<Opaque>()) {
+      // The pickle as it was written, so that it can be copied or handed to torch unchanged.
+      opaque->pickle = file->zip().read(*file->zip().find("data.pkl"), limits_.torch_pickle_bytes);
+    }
+    return value;
+  } catch (const Error& e) {
+    if (item.transformed) throw;
+    throw from_start_of_file(e, item.offset_in_file, item.bytes->name());
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,77 @@
+// A DCP directory behind the Checkpoint interface.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/pod_vector.h"
+#include "cairn/checkpoint.h"
+#include "engine/open_files.h"
+
+namespace cairn {
+
+// One Metadata from every rank's own: chunks of one tensor side by side, storage places joined. What
+// several ranks have (replicated tensors, objects) counts once, from the first rank that has it. Error
+// kCorrupt when ranks disagree on what a name is. Takes them in rank order; must not be empty.
+Metadata merge_rank_local(std::vector<Metadata> ranks);
+
+// For each entry of state_dict_metadata: how many files hold it, and the length of its first stored item.
+struct StoredExtent {
+  std::uint32_t files = 0;
+  std::uint64_t first_length = 0;
+};
+PodVector<StoredExtent> stored_extents(const Metadata& metadata);
+
+struct DcpFactsInput {
+  const Metadata& metadata;
+  std::size_t metadata_files = 1;
+  bool rank_local = false;  // each rank wrote a metadata file of its own
+  bool has_manifest = false;
+};
+std::vector<std::pair<std::string, std::string>> dcp_facts(const DcpFactsInput& input);
+
+// The rank in "__{rank}_{n}.distcp" or "__{rank}.metadata"; nullopt for other names.
+std::optional<std::uint64_t> rank_in_name(std::string_view name);
+
+class DcpCheckpoint final : public Checkpoint {
+ public:
+  DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
+                std::vector<std::string> metadata_files, const Limits& limits);
+
+  Format format() const override { return Format::kDcp; }
+  const std::vector<TensorSummary>& tensors() const override { return tensors_; }
+  const std::vector<ObjectSummary>& objects() const override { return objects_; }
+  std::vector<ChunkPlace> chunks(std::size_t tensor) const override;
+  std::vector<FileSummary> files() const override;
+  std::vector<std::pair<std::string, std::string>> facts() const override;
+  const Metadata* metadata() const override { return &metadata_; }
+  Tensor read_at(std::size_t tensor, const Selection& selection) const override;
+  Value object(std::string_view name) const override;
+
+ private:
+  class Reader;
+
+  // A stored item: its bytes with transforms undone, and where they begin in their file.
+  struct Item {
+    std::shared_ptr<const ByteSource> bytes;
+    std::uint64_t offset_in_file = 0;
+    bool transformed = false;
+  };
+  std::shared_ptr<const ByteSource> stored_bytes_of(std::size_t entry) const;
+  Item open_item(std::size_t entry, std::uint64_t max_bytes) const;
+  void summarize();
+  const TensorStorageMetadata& tensor_metadata(std::size_t tensor) const;
+
+  Metadata metadata_;
+  std::vector<std::string> metadata_files_;
+  OpenFiles open_files_;
+  Limits limits_;
+  std::vector<TensorSummary> tensors_;
+  PodVector<std::uint32_t> entry_of_tensor_;  // position in state_dict_metadata
+  std::vector<ObjectSummary> objects_;
+};
+
+}  // namespace cairn

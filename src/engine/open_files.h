@@ -1,0 +1,45 @@
+// The data files of one checkpoint, opened when first needed and kept open while in use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "base/directory.h"
+#include "cairn/limits.h"
+
+namespace cairn {
+
+// May be used by many threads at once. Keeps at most `capacity` files open beyond those that somebody is
+// reading, so that a checkpoint of ten thousand files does not run out of descriptors.
+class OpenFiles {
+ public:
+  OpenFiles(std::shared_ptr<const Directory> root, const Limits& limits, Links links = Links::kRefuse,
+            std::size_t capacity = 64);
+
+  // A file by its name in the checkpoint. Error kCorrupt for a name that could lead elsewhere, and
+  // whatever opening it gives.
+  std::shared_ptr<const ByteSource> get(const std::string& name) const;
+
+  const Directory& root() const { return *root_; }
+  const Limits& limits() const { return limits_; }
+
+ private:
+  struct Kept {
+    std::shared_ptr<const ByteSource> file;
+    std::uint64_t last_use = 0;
+  };
+  void drop_oldest() const;
+
+  std::shared_ptr<const Directory> root_;
+  Limits limits_;
+  Links links_;
+  std::size_t capacity_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::string, Kept> kept_;
+  mutable std::uint64_t uses_ = 0;
+};
+
+}  // namespace cairn

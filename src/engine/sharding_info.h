@@ -1,0 +1,20 @@
+// Which part of a tensor a safetensors file holds, as DCP's Hugging Face writer notes it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "cairn/limits.h"
+#include "cairn/tensor.h"
+
+namespace cairn {
+
+inline constexpr std::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
+
+// Offsets by tensor name, from {"name": {"saved_offsets": [0, 8]}, ...}. Error kCorrupt when the text is
+// of another form, has a negative offset, or names a tensor twice.
+std::unordered_map<std::string, Shape> parse_sharding_info(std::string_view json, const Limits& limits);
+
+}  // namespace cairn

@@ -1,0 +1,46 @@
+#include "engine/sharding_info.h"
+
+#include "base/test_errors.h"
+
+namespace cairn {
+namespace {
+
+TEST(ShardingInfo, ReadsOffsetsByName) {
+  const auto info = parse_sharding_info(R"({"w": {"saved_offsets": [0, 8]}, "s": {"saved_offsets": []}})", {});
+  ASSERT_EQ(info.size(), 2u);
+  EXPECT_EQ(info.at("w"), (Shape{0, 8}));
+  EXPECT_EQ(info.at("s"), Shape{});
+}
+
+TEST(ShardingInfo, PassesOverAttributesItDoesNotKnow) {
+  const auto info = parse_sharding_info(R"({"w": {"note": "x", "more": [1, 2], "saved_offsets": [3]}})", {});
+  EXPECT_EQ(info.at("w"), Shape{3});
+}
+
+TEST(ShardingInfo, RefusesOtherForms) {
+  for (const char* text : {"", "{", "[]", "7", "{\"w\": 7}", "{\"w\": [1]}", "{\"w\": {}}",
+                           "{\"w\": {\"saved_offsets\": 1}}", "{\"w\": {\"saved_offsets\": [-1]}}",
+                           "{\"w\": {\"saved_offsets\": [1.5]}}", "{\"w\": {\"saved_offsets\": [[1]]}}",
+                           "{\"w\": {\"saved_offsets\": [99999999999999999999]}}",
+                           "{\"w\": {\"saved_offsets\": [9223372036854775808]}}", "{\"w\": {\"a\": {}}}",
+                           "{\"w\": {\"saved_offsets\": [1], \"saved_offsets\": [2]}}",
+                           "{\"w\": {\"saved_offsets\": [1]}, \"w\": {\"saved_offsets\": [1]}}",
+                           "{\"w\": {\"saved_offsets\": [{}]}}", "{\"w\": {\"saved_offsets\": [1]}} x"}) {
+    EXPECT_EQ(error_of([&] { parse_sharding_info(text, {}); }).code(), ErrorCode::kCorrupt) << text;
+  }
+}
+
+TEST(ShardingInfo, BoundsTheNumberOfDimensions) {
+  Limits limits;
+  limits.tensor_rank = 2;
+  EXPECT_NO_THROW(parse_sharding_info(R"({"w": {"saved_offsets": [1, 2]}})", limits));
+  EXPECT_THROW(parse_sharding_info(R"({"w": {"saved_offsets": [1, 2, 3]}})", limits), Error);
+}
+
+TEST(ShardingInfo, SurvivesDeepNesting) {
+  const std::string deep = R"({"w": {"x": )" + std::string(1'000'000, '[');
+  EXPECT_EQ(error_of([&] { parse_sharding_info(deep, {}); }).code(), ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace cairn

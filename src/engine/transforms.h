@@ -1,0 +1,20 @@
+// What a writer did to an item after it was encoded, undone: DCP's stream transforms.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/source.h"
+
+namespace cairn {
+
+// The item's bytes before the transforms, which are given in the order to undo them: today zstd
+// ("stream.zstd/1"), in memory. Error kUnsupported for others (by name), kCorrupt for a broken stream,
+// kLimit for one that grows beyond `max_bytes`.
+std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSource> item,
+                                                  const std::vector<std::string>& transforms,
+                                                  std::uint64_t max_bytes);
+
+}  // namespace cairn

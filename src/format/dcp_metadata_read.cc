@@ -1,0 +1,299 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <future>
+#include <utility>
+
+#include "cairn/error.h"
+#include "format/dcp_metadata.h"
+#include "format/dcp_reducer.h"
+#include "format/pickle.h"
+
+namespace cairn {
+
+using pickle::Graph;
+using pickle::Kind;
+using pickle::Ref;
+using namespace std::string_view_literals;
+
+namespace {
+
+// Builds one Metadata from a finished graph.
+class MetadataReader {
+ public:
+  MetadataReader(const ByteSource& source, const Limits& limits, bool plain)
+      : source_(source), limits_(limits), plain_(plain), reducer_(limits) {}
+
+  Metadata read();
+
+ private:
+  void read_entries(Ref dict);
+  void read_planner_data(Ref ref);
+  bool read_paths(Ref dict, PathMap& paths);
+  void read_storage_data(Ref ref);
+  bool read_rows(Ref dict);
+  void read_storage_meta(Ref ref);
+  std::optional<std::string> text_or_none(Ref ref, std::string_view what);
+  std::string path_text(Ref object);
+  Value foreign(std::string_view field);
+  bool attribute(Ref state, std::string_view name, Ref& value) const {
+    return graph_.find(state, name, value) && value.kind() != Kind::kNone;
+  }
+  DcpReducer::Class class_of(Ref ref) const {
+    if (ref.kind() != Kind::kObject || graph_.callable(ref).kind() != Kind::kGlobal) return DcpReducer::kOther;
+    return DcpReducer::class_of(graph_.module(graph_.callable(ref)), graph_.name(graph_.callable(ref)));
+  }
+  pickle::Options options(pickle::Reducer* reducer) const {
+    return {pickle::Dialect::kMetadata, limits_.metadata_bytes, reducer, plain_};
+  }
+
+  const ByteSource& source_;
+  const Limits& limits_;
+  const bool plain_;
+  DcpReducer reducer_;
+  Graph graph_;
+  Metadata out_;
+};
+
+// Calls f(key, value) for each entry of a dict until it returns false.
+template <class F>
+bool each_entry(const Graph& graph, Ref dict, F&& f) {
+  Ref key;
+  std::size_t position = 0;
+  bool all = true;
+  graph.each(dict, [&](Ref element) {
+    if (position++ % 2 == 0) {
+      key = element;
+      return true;
+    }
+    return all = f(key, element);
+  });
+  return all;
+}
+
+[[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
+
+constexpr std::size_t kLarge = 20000;  // elements from which a second thread pays
+
+Metadata MetadataReader::read() {
+  graph_ = pickle::read(source_, options(&reducer_), limits_);
+  const Ref root = graph_.root();
+  if (class_of(root) != DcpReducer::kMetadata) {
+    throw Error(ErrorCode::kUnsupported, "the pickle holds something other than DCP's Metadata");
+  }
+  if (graph_.size(graph_.args(root)) != 0) broken("Metadata is made with arguments");
+  if (!graph_.has_state(root) || graph_.state(root).kind() != Kind::kDict) broken("Metadata without its fields");
+  const Ref state = graph_.state(root);
+
+  Ref value;
+  if (!graph_.find(state, "state_dict_metadata", value) || value.kind() != Kind::kDict) {
+    broken("Metadata without state_dict_metadata");
+  }
+  // The paths only need the graph, the entries also the reducer's tables: they are made side by side.
+  Ref planner;
+  std::future<void> paths;
+  if (attribute(state, "planner_data", planner)) {
+    const auto policy = graph_.size(value) > kLarge ? std::launch::async : std::launch::deferred;
+    paths = std::async(policy, [&] { read_planner_data(planner); });
+  }
+  read_entries(value);
+  if (paths.valid()) paths.get();
+  if (attribute(state, "storage_data", value)) read_storage_data(value);
+  if (attribute(state, "storage_meta", value)) read_storage_meta(value);
+  if (attribute(state, "version", value)) out_.version = text_or_none(value, "version");
+  const auto known = {"state_dict_metadata"sv, "planner_data"sv, "storage_data"sv, "storage_meta"sv, "version"sv};
+  try {
+    out_.extra = reducer_.extra_of(graph_, state, known);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kUnsupported) throw;
+    const Graph plain = pickle::read(source_, options(nullptr), limits_);  // objects of DCP's own are among them
+    out_.extra = reducer_.extra_of(plain, plain.state(plain.root()), known);
+  }
+  out_.written_as = reducer_.written_as;
+  return std::move(out_);
+}
+
+void MetadataReader::read_entries(Ref dict) {
+  out_.state_dict_metadata.reserve(graph_.size(dict) / 2);
+  NameTable& names = reducer_.rows.names;
+  PodVector<char> seen;   // by name number
+  PodVector<std::uint64_t> taken;  // by tensor handle: 1 + the entry that has it
+  std::uint64_t copied = 0;        // chunks
+  each_entry(graph_, dict, [&](Ref key, Ref value) {
+    if (key.kind() != Kind::kString) broken("an entry of state_dict_metadata whose name is no string");
+    const std::string_view name = graph_.text(key);
+    if (name.size() > limits_.name_bytes) {
+      throw Error(ErrorCode::kLimit, fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
+    }
+    const std::uint32_t number = names.intern(name);
+    if (number >= seen.size()) seen.resize(std::max<std::size_t>(number + 1, 2 * seen.size()), 0);
+    if (seen[number] != 0) broken(fmt::format("'{}' is in state_dict_metadata twice", name));
+    seen[number] = 1;
+
+    const Ref tensor = reducer_.tensor_handle(graph_, value);
+    if (tensor.kind() == Kind::kHandle) {
+      const std::uint64_t at = graph_.handle_index(tensor);
+      if (at >= taken.size()) taken.resize(std::max<std::size_t>(at + 1, 2 * taken.size()), 0);
+      // Two entries may share one object in the pickle. The first takes it away, the others copy it from there.
+      if (taken[at] == 0) {
+        taken[at] = out_.state_dict_metadata.size() + 1;
+        out_.state_dict_metadata.emplace_back(name, std::move(reducer_.tensors[at]));
+      } else {
+        auto shared = std::get<TensorStorageMetadata>(out_.state_dict_metadata[taken[at] - 1].second);
+        copied += shared.chunks.size() + 1;
+        if (copied > source_.size() / 4) throw Error(ErrorCode::kLimit, "entries that share far more than was stored");
+        out_.state_dict_metadata.emplace_back(name, std::move(shared));
+      }
+    } else if (class_of(value) == DcpReducer::kBytes) {
+      BytesStorageMetadata made;
+      if (graph_.has_state(value)) made.extra = reducer_.extra_of(graph_, graph_.state(value), {});
+      out_.state_dict_metadata.emplace_back(name, std::move(made));
+    } else {
+      throw Error(ErrorCode::kUnsupported, "an entry that is neither TensorStorageMetadata nor BytesStorageMetadata")
+          .of_tensor(name);
+    }
+    return true;
+  });
+}
+
+// A field as plain values, read again without the reducer: what a foreign planner left is kept whole.
+Value MetadataReader::foreign(std::string_view field) {
+  const Graph plain = pickle::read(source_, options(nullptr), limits_);
+  Ref value;
+  if (!plain.find(plain.state(plain.root()), field, value)) return None{};
+  return pickle::to_value(plain, value, {}, limits_);
+}
+
+void MetadataReader::read_planner_data(Ref ref) {
+  PathMap paths;
+  if (ref.kind() == Kind::kDict && read_paths(ref, paths)) {
+    out_.planner_data = std::move(paths);
+  } else {
+    out_.planner_data = foreign("planner_data");
+  }
+}
+
+bool MetadataReader::read_paths(Ref dict, PathMap& paths) {
+  return each_entry(graph_, dict, [&](Ref key, Ref value) {
+    if (key.kind() != Kind::kString || value.kind() != Kind::kTuple) return false;
+    paths.begin_entry(graph_.text(key));
+    bool plain = true;
+    graph_.each(value, [&](Ref step) {
+      if (step.kind() == Kind::kString) {
+        paths.add_step(graph_.text(step));
+      } else if (step.kind() == Kind::kInt) {
+        paths.add_step(graph_.integer(step));
+      } else {
+        plain = false;
+      }
+      return plain;
+    });
+    return plain;
+  });
+}
+
+void MetadataReader::read_storage_data(Ref ref) {
+  if (ref.kind() == Kind::kDict && read_rows(ref)) {
+    out_.storage_data.table().adopt(std::move(reducer_.rows));
+  } else {
+    out_.foreign_storage_data = foreign("storage_data");
+  }
+}
+
+// Brings keys and places into the dict's order; nearly always they were met in just that order.
+bool MetadataReader::read_rows(Ref dict) {
+  StorageRows& rows = reducer_.rows;
+  PodVector<std::uint64_t> order;  // key, place, key, place ... once they differ from 0, 0, 1, 1, ...
+  std::uint64_t count = 0;
+  const bool all = each_entry(graph_, dict, [&](Ref key, Ref value) {
+    const Ref index = reducer_.index_handle(graph_, key);
+    const Ref place = reducer_.info_handle(graph_, value);
+    if (index.kind() != Kind::kHandle || place.kind() != Kind::kHandle) return false;
+    const std::uint64_t k = graph_.handle_index(index);
+    const std::uint64_t p = graph_.handle_index(place);
+    if (order.empty() && (k != count || p != count)) {
+      for (std::uint64_t i = 0; i < count; ++i) order.append(std::array<std::uint64_t, 2>{i, i});
+    }
+    if (!order.empty() || k != count || p != count) order.append(std::array<std::uint64_t, 2>{k, p});
+    ++count;
+    return true;
+  });
+  if (!all) return false;
+  if (order.empty() && rows.keys.size() == count && rows.places.size() == count) return true;
+  if (order.empty()) {
+    for (std::uint64_t i = 0; i < count; ++i) order.append(std::array<std::uint64_t, 2>{i, i});
+  }
+  StorageRows sorted = std::move(rows);
+  rows.keys = {};
+  rows.places = {};
+  std::map<std::size_t, Dict> key_extra = std::move(sorted.key_extra);
+  std::map<std::size_t, Dict> place_extra = std::move(sorted.place_extra);
+  PodVector<StorageRows::Key> keys = std::exchange(sorted.keys, {});
+  PodVector<StorageRows::Place> places = std::exchange(sorted.places, {});
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t k = order[2 * i];
+    const std::uint64_t p = order[2 * i + 1];
+    if (const auto extra = key_extra.find(k); extra != key_extra.end()) sorted.key_extra[i] = extra->second;
+    if (const auto extra = place_extra.find(p); extra != place_extra.end()) sorted.place_extra[i] = extra->second;
+    sorted.keys.push_back(keys[k]);
+    sorted.places.push_back(places[p]);
+  }
+  rows = std::move(sorted);
+  return true;
+}
+
+// A path object is kept as the text of its path.
+std::string MetadataReader::path_text(Ref object) {
+  std::string path;
+  graph_.each(graph_.args(object), [&](Ref part) {
+    if (part.kind() != Kind::kString) broken("a path whose parts are no strings");
+    if (!path.empty() && path.back() != '/') path += '/';
+    path += graph_.text(part);
+    return true;
+  });
+  return path;
+}
+
+std::optional<std::string> MetadataReader::text_or_none(Ref ref, std::string_view what) {
+  if (ref.kind() == Kind::kNone) return std::nullopt;
+  if (ref.kind() == Kind::kString) return std::string(graph_.text(ref));
+  if (class_of(ref) == DcpReducer::kPath) return path_text(ref);
+  broken(fmt::format("{} is no string", what));
+}
+
+void MetadataReader::read_storage_meta(Ref ref) {
+  if (class_of(ref) != DcpReducer::kStorageMeta) throw Error(ErrorCode::kUnsupported, "storage_meta of an unknown class");
+  StorageMeta meta;
+  if (graph_.has_state(ref)) {
+    const Ref state = graph_.state(ref);
+    if (state.kind() != Kind::kDict) broken("StorageMeta without its fields");
+    Ref value;
+    if (graph_.find(state, "checkpoint_id", value)) meta.checkpoint_id = text_or_none(value, "checkpoint_id");
+    if (graph_.find(state, "save_id", value)) meta.save_id = text_or_none(value, "save_id");
+    if (graph_.find(state, "load_id", value)) meta.load_id = text_or_none(value, "load_id");
+    if (attribute(state, "modules", value)) {
+      const Value modules = pickle::to_value(graph_, value, {}, limits_);
+      if (const auto* list = modules.get_if<List>()) meta.modules = *list;
+      meta.has_modules = true;
+    }
+    meta.extra = reducer_.extra_of(graph_, state, {"checkpoint_id", "save_id", "load_id", "modules"});
+  }
+  out_.storage_meta = std::move(meta);
+}
+
+Metadata read(const ByteSource& source, const Limits& limits, bool plain) {
+  try {
+    return MetadataReader(source, limits, plain).read();
+  } catch (Error& e) {
+    e.in_file(source.name());
+    throw;
+  }
+}
+
+}  // namespace
+
+Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits) { return read(source, limits, false); }
+
+Metadata read_dcp_metadata_plainly(const ByteSource& source, const Limits& limits) { return read(source, limits, true); }
+
+}  // namespace cairn

@@ -1,0 +1,158 @@
+#include "format/dcp_metadata.h"
+
+#include <gtest/gtest.h>
+
+#include "base/test_errors.h"
+#include "format/pickle.h"
+
+namespace cairn {
+namespace {
+
+// A checkpoint of `tensors` tensors, each cut into `chunks` rows over as many files.
+Metadata sample(int tensors, int chunks) {
+  Metadata metadata;
+  PathMap paths;
+  for (int t = 0; t < tensors; ++t) {
+    const std::string name = "model.layer." + std::to_string(t);
+    TensorStorageMetadata tensor;
+    tensor.properties.dtype = t % 3 == 0 ? DType::kBFloat16 : DType::kFloat32;
+    tensor.properties.requires_grad = t % 2 == 0;
+    tensor.size = Shape{4 * chunks, 100000, 7};
+    for (int c = 0; c < chunks; ++c) {
+      tensor.chunks.push_back({{4 * c, 0, 0}, {4, 100000, 7}});
+      metadata.storage_data.add({name, tensor.chunks.back().offsets, c},
+                                {"__" + std::to_string(c) + "_0.distcp", std::int64_t{t} << 32, 4096, {}, {}});
+    }
+    metadata.state_dict_metadata.emplace_back(name, std::move(tensor));
+    paths.add(name, {"model", "layer", std::int64_t{t}});
+  }
+  metadata.state_dict_metadata.emplace_back("step", BytesStorageMetadata{});
+  metadata.storage_data.add({"step", std::nullopt, std::nullopt}, {"__0_0.distcp", 5, 6, {"stream.zstd/1"}, {}});
+  paths.add("step", {"step"});
+  metadata.planner_data = paths;
+  metadata.storage_meta = StorageMeta{"/ckpt", "id", std::nullopt, {}, true, {}};
+  metadata.version = "1.0.0";
+  metadata.written_as = "torch.distributed.checkpoint";
+  return metadata;
+}
+
+std::string written(const Metadata& metadata) {
+  StringSink sink;
+  write_dcp_metadata(sink, metadata);
+  return sink.text;
+}
+
+Metadata parsed(const std::string& text) { return read_dcp_metadata(*memory_source(as_bytes(text))); }
+
+TEST(DcpMetadata, WhatIsWrittenReadsBackEqual) {
+  for (const auto& [tensors, chunks] : {std::pair{0, 0}, {1, 1}, {50, 3}, {3, 2500}}) {
+    const Metadata metadata = sample(tensors, chunks);
+    EXPECT_EQ(parsed(written(metadata)), metadata) << tensors << " x " << chunks;
+  }
+}
+
+TEST(DcpMetadata, QuickAndPlainReadingAgree) {
+  const std::string text = written(sample(40, 5));
+  EXPECT_EQ(read_dcp_metadata_plainly(*memory_source(as_bytes(text))), parsed(text));
+}
+
+TEST(DcpMetadata, ZeroDimensionalAndHighRankTensorsSurvive) {
+  Metadata metadata = sample(0, 0);
+  for (const Shape& shape : {Shape{}, Shape{1, 2, 3, 4}, Shape{1, 1, 1, 1, 1, 1, 1, 1, 9}}) {
+    TensorStorageMetadata tensor;
+    tensor.size = shape;
+    tensor.chunks.push_back(Box::whole(shape));
+    metadata.state_dict_metadata.emplace_back("t" + to_string(shape), tensor);
+  }
+  EXPECT_EQ(parsed(written(metadata)), metadata);
+}
+
+TEST(DcpMetadata, UnknownAttributesSurviveARewrite) {
+  Metadata metadata = sample(2, 2);
+  const Dict note{{"checksum", "abc"}, {"n", 7}};
+  metadata.extra = note;
+  metadata.storage_meta->extra = note;
+  auto& tensor = std::get<TensorStorageMetadata>(metadata.state_dict_metadata[1].second);
+  tensor.extra = note;
+  tensor.chunk_extra.emplace_back(1, note);
+  std::get<BytesStorageMetadata>(metadata.state_dict_metadata.back().second).extra = note;
+  StorageInfo place = metadata.storage_data.info(2);
+  place.extra = note;
+  metadata.storage_data.add(metadata.storage_data.index(2), place);
+  EXPECT_EQ(parsed(written(metadata)), metadata);
+}
+
+TEST(DcpMetadata, ForeignPlannerDataIsKept) {
+  Metadata metadata = sample(1, 1);
+  metadata.planner_data = Value(List{1, "x", Opaque{"my.Plan", "\x80\x02" "cmy\nPlan\n)R."}});
+  const Metadata once = parsed(written(metadata));
+  const List& list = std::get<Value>(once.planner_data).get<List>();
+  EXPECT_EQ(list[1], Value("x"));
+  EXPECT_EQ(list[2].get<Opaque>().class_name, "my.Plan");
+  EXPECT_EQ(parsed(written(once)), once);
+}
+
+TEST(DcpMetadata, NegativeSizesAndEscapingPathsAreRefused) {
+  Metadata metadata = sample(1, 1);
+  std::get<TensorStorageMetadata>(metadata.state_dict_metadata[0].second).chunks[0].sizes[0] = -4;
+  EXPECT_EQ(error_of([&] { parsed(written(metadata)); }).code(), ErrorCode::kCorrupt);
+  metadata = sample(1, 1);
+  metadata.storage_data.add({"x", std::nullopt, std::nullopt}, {"../x", 0, 0, {}, {}});
+  EXPECT_EQ(error_of([&] { parsed(written(metadata)); }).code(), ErrorCode::kCorrupt);
+}
+
+TEST(DcpMetadata, APickleOfSomethingElseIsRefused) {
+  EXPECT_EQ(error_of([] { parsed("\x80\x04N."); }).code(), ErrorCode::kUnsupported);
+}
+
+TEST(DcpMetadata, EveryTruncationIsRefused) {
+  const std::string text = written(sample(3, 2));
+  for (std::size_t n = 0; n < text.size(); ++n) {
+    EXPECT_THROW(parsed(text.substr(0, n)), Error) << n;
+  }
+}
+
+TEST(DcpMetadata, DuplicateEntriesAreRefused) {
+  Metadata metadata = sample(1, 1);
+  metadata.state_dict_metadata.push_back(metadata.state_dict_metadata[0]);
+  EXPECT_TRUE(mentions(error_of([&] { parsed(written(metadata)); }), "twice"));
+}
+
+TEST(StorageData, FindsByNameAndOffsetAndReplacesEqualIndices) {
+  StorageData data;
+  const Shape zero{0, 0};
+  const Shape four{4, 0};
+  data.add({"w", zero, 0}, {"a", 1, 2, {}, {}});
+  data.add({"w", four, 1}, {"b", 3, 4, {}, {}});
+  data.add({"w", std::nullopt, std::nullopt}, {"c", 5, 6, {}, {}});
+  data.add({"w", four, 9}, {"d", 7, 8, {}, {}});
+  ASSERT_EQ(data.size(), 3U);
+  EXPECT_EQ(data.info(*data.find("w", &four)).relative_path, "d");
+  EXPECT_EQ(data.info(*data.find("w", nullptr)).relative_path, "c");
+  const Shape other{8, 0};
+  EXPECT_EQ(data.find("w", &other), std::nullopt);
+  EXPECT_EQ(data.find("v", &zero), std::nullopt);
+}
+
+TEST(MetadataIndex, TheHintTakesNoPartInEqualityOrHash) {
+  const MetadataIndex a{"w", Shape{1, 2}, 3};
+  const MetadataIndex b{"w", Shape{1, 2}, std::nullopt};
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(hash_of(a), hash_of(b));
+  EXPECT_NE(a, (MetadataIndex{"w", std::nullopt, 3}));
+  EXPECT_NE(a, (MetadataIndex{"w", Shape{}, 3}));
+}
+
+TEST(PathMap, KeepsNamesAndNumbersApart) {
+  PathMap paths;
+  paths.add("a.0", {"a", std::int64_t{0}});
+  paths.add("a.1", {"a", "1"});
+  EXPECT_EQ(paths.size(), 2U);
+  EXPECT_EQ(paths.fqn(1), "a.1");
+  EXPECT_EQ(paths.path(0), (Path{"a", std::int64_t{0}}));
+  EXPECT_EQ(paths.find("a.1"), (Path{"a", "1"}));
+  EXPECT_EQ(paths.find("b"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cairn

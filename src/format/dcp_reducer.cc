@@ -1,0 +1,371 @@
+// The plain way: objects that are complete, as nodes of the graph.
+
+#include "format/dcp_reducer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "cairn/error.h"
+#include "format/safetensors.h"  // check_relative_path
+
+namespace cairn {
+
+using pickle::Graph;
+using pickle::Kind;
+using pickle::Ref;
+
+namespace {
+
+[[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
+
+std::int64_t integer_of(const Graph& graph, Ref ref, std::string_view what) {
+  if (ref.kind() == Kind::kInt) return graph.integer(ref);
+  if (ref.kind() == Kind::kBigInt && graph.text(ref).size() <= 8) {
+    std::string bytes(graph.text(ref));
+    bytes.resize(8, bytes.empty() || (bytes.back() & 0x80) == 0 ? '\0' : '\xff');
+    return load<std::int64_t>(bytes.data());
+  }
+  if (ref.kind() == Kind::kBigInt) throw Error(ErrorCode::kLimit, fmt::format("{} does not fit in 64 bits", what));
+  broken(fmt::format("{} is not an integer", what));
+}
+
+bool bool_of(Ref ref, std::string_view what) {
+  if (ref.kind() != Kind::kTrue && ref.kind() != Kind::kFalse) broken(fmt::format("{} is not a bool", what));
+  return ref.kind() == Kind::kTrue;
+}
+
+Ref field(const Graph& graph, Ref state, std::string_view name, std::string_view of) {
+  Ref value;
+  if (!graph.find(state, name, value)) broken(fmt::format("{} without its field '{}'", of, name));
+  return value;
+}
+
+void must_be_dict(Ref state, std::string_view of) {
+  if (state.kind() != Kind::kDict) broken(fmt::format("the state of {} is not a dict", of));
+}
+
+// The class of an object that is still an object, kOther for everything else.
+DcpReducer::Class class_of_object(const Graph& graph, Ref ref) {
+  if (ref.kind() != Kind::kObject || graph.callable(ref).kind() != Kind::kGlobal) return DcpReducer::kOther;
+  const Ref global = graph.callable(ref);
+  return DcpReducer::class_of(graph.module(global), graph.name(global));
+}
+
+bool is_handle(const Graph& graph, Ref ref, std::uint32_t type) {
+  return ref.kind() == Kind::kHandle && graph.handle_type(ref) == type;
+}
+
+DType dtype_of(const Graph& graph, Ref ref) {
+  if (ref.kind() != Kind::kGlobal || graph.module(ref) != "torch") broken("the dtype of a tensor is no torch dtype");
+  const std::optional<DType> dtype = dtype_from_name(graph.name(ref));
+  if (!dtype) throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{}", graph.name(ref)));
+  return *dtype;
+}
+
+// The layout, from `torch.serialization._get_layout('torch.strided')`.
+Layout layout_of(const Graph& graph, Ref ref) {
+  if (class_of_object(graph, ref) == DcpReducer::kLayout && graph.size(graph.args(ref)) == 1) {
+    const Ref name = graph.item(graph.args(ref), 0);
+    for (int i = 0; name.kind() == Kind::kString && i <= static_cast<int>(Layout::kJagged); ++i)
+      if (graph.text(name) == name_of(static_cast<Layout>(i))) return static_cast<Layout>(i);
+  }
+  broken("the layout of a tensor is no torch layout");
+}
+
+// An enum member, by value (class(0)) or by name (getattr(class, "TORCH_CONTIGUOUS_FORMAT")).
+MemoryFormat memory_format_of(const Graph& graph, Ref ref) {
+  if (class_of_object(graph, ref) == DcpReducer::kMemoryFormat && graph.size(graph.args(ref)) == 1) {
+    const std::int64_t value = integer_of(graph, graph.item(graph.args(ref), 0), "a memory format");
+    if (value >= 0 && value <= 2) return static_cast<MemoryFormat>(value);
+  }
+  if (ref.kind() == Kind::kObject && graph.is_global(graph.callable(ref), "builtins", "getattr") &&
+      graph.size(graph.args(ref)) == 2) {
+    const Ref owner = graph.item(graph.args(ref), 0);
+    const Ref name = graph.item(graph.args(ref), 1);
+    if (owner.kind() == Kind::kGlobal && name.kind() == Kind::kString &&
+        DcpReducer::class_of(graph.module(owner), graph.name(owner)) == DcpReducer::kMemoryFormat) {
+      if (graph.text(name) == "TORCH_CONTIGUOUS_FORMAT") return MemoryFormat::kContiguous;
+      if (graph.text(name) == "TORCH_CHANNELS_LAST") return MemoryFormat::kChannelsLast;
+      if (graph.text(name) == "TORCH_PRESERVE_FORMAT") return MemoryFormat::kPreserve;
+    }
+  }
+  broken("the memory format of a tensor is none that torch has");
+}
+
+}  // namespace
+
+DcpReducer::Class DcpReducer::class_of(std::string_view module, std::string_view name) {
+  if (module == "torch" && name == "Size") return kSize;
+  if (module == "torch.serialization" && name == "_get_layout") return kLayout;
+  if (module == "pathlib" || module == "pathlib._local") {
+    return name == "PosixPath" || name == "PurePosixPath" || name == "WindowsPath" || name == "PureWindowsPath" ? kPath
+                                                                                                               : kOther;
+  }
+  const bool metadata = module == "torch.distributed.checkpoint.metadata" ||
+                        module == "torch.distributed._shard.checkpoint.metadata";
+  if (metadata || module == "torch.distributed._shard.sharded_tensor.metadata") {
+    if (name == "TensorProperties") return kProperties;
+    if (name == "_MEM_FORMAT_ENCODING" || name == "MEM_FORMAT_ENCODING") return kMemoryFormat;
+  }
+  if (metadata) {
+    if (name == "ChunkStorageMetadata") return kChunk;
+    if (name == "TensorStorageMetadata") return kTensor;
+    if (name == "BytesStorageMetadata") return kBytes;
+    if (name == "MetadataIndex") return kIndex;
+    if (name == "StorageMeta") return kStorageMeta;
+    if (name == "Metadata") return kMetadata;
+  }
+  if (name == "_StorageInfo" && (module == "torch.distributed.checkpoint.filesystem" ||
+                                 module == "torch.distributed._shard.checkpoint.filesystem")) {
+    return kInfo;
+  }
+  return kOther;
+}
+
+std::uint32_t DcpReducer::class_id(std::string_view module, std::string_view name) {
+  const Class known = class_of(module, name);
+  if (known == kMetadata) written_as = module.substr(0, module.size() - std::string_view(".metadata").size());
+  switch (known) {
+    case kSize: case kChunk: case kProperties: case kTensor: case kIndex: case kInfo: return known;
+    default: return 0;
+  }
+}
+
+bool DcpReducer::called(const Graph& graph, std::uint32_t class_id, Ref args, Ref& made) {
+  if (class_id != kSize) return false;
+  if (graph.size(args) != 1) broken("torch.Size called with other than one argument");
+  made = handle(kSizeHandle, size_of(graph, graph.item(args, 0)));
+  return true;
+}
+
+bool DcpReducer::built(const Graph& graph, std::uint32_t class_id, Ref args, Ref state, Ref& made) {
+  if (class_id != kSize && graph.size(args) != 0) broken("a class of DCP is made with arguments");
+  switch (class_id) {
+    case kChunk: made = handle(kChunkHandle, build_chunk(graph, state)); return true;
+    case kTensor: made = build_tensor(graph, state); return true;
+    case kIndex: made = build_index(graph, state); return true;
+    case kInfo: made = build_info(graph, state); return true;
+    case kProperties: made = handle(kPropertiesHandle, properties_of(graph, state)); return true;
+    default: return false;
+  }
+}
+
+std::uint32_t DcpReducer::checked_dims(const std::int64_t* dims, std::size_t rank) {
+  for (std::size_t i = 0; i < rank; ++i)
+    if (dims[i] < 0) broken(fmt::format("a size or offset of {}", dims[i]));
+  return rows.dims.add(dims, static_cast<std::uint32_t>(rank));
+}
+
+std::uint32_t DcpReducer::size_of(const Graph& graph, Ref ref) {
+  if (is_handle(graph, ref, kSizeHandle)) return static_cast<std::uint32_t>(graph.handle_index(ref));
+  if (class_of_object(graph, ref) == kSize && graph.size(graph.args(ref)) == 1) ref = graph.item(graph.args(ref), 0);
+  if (is_handle(graph, ref, kSizeHandle)) return static_cast<std::uint32_t>(graph.handle_index(ref));
+  if (ref.kind() != Kind::kTuple && ref.kind() != Kind::kList) broken("a size that is no torch.Size");
+  if (graph.size(ref) > limits_.tensor_rank) {
+    throw Error(ErrorCode::kLimit, fmt::format("{} dimensions, more than {}", graph.size(ref), limits_.tensor_rank));
+  }
+  std::array<std::int64_t, 256> dims{};
+  std::size_t rank = 0;
+  graph.each(ref, [&](Ref item) {
+    dims[rank++] = integer_of(graph, item, "a dimension");
+    return rank < dims.size();
+  });
+  return checked_dims(dims.data(), rank);
+}
+
+Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<std::string_view> known) {
+  Dict extra;
+  Ref key;
+  std::size_t position = 0;
+  graph.each(state, [&](Ref element) {
+    if (position++ % 2 == 0) {
+      key = element;
+      return true;
+    }
+    if (key.kind() != Kind::kString) broken("an attribute whose name is no string");
+    if (std::find(known.begin(), known.end(), graph.text(key)) != known.end()) return true;
+    const auto leaf = [this](const Graph& g, Ref ref, Value& value) {
+      if (!is_handle(g, ref, kSizeHandle)) return false;
+      Tuple dims;
+      for (const std::int64_t dim : rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(ref)))) dims.items.emplace_back(dim);
+      value = std::move(dims);
+      return true;
+    };
+    extra.set(std::string(graph.text(key)), pickle::to_value(graph, element, leaf, limits_));
+    return true;
+  });
+  return extra;
+}
+
+std::uint64_t DcpReducer::build_chunk(const Graph& graph, Ref state) {
+  must_be_dict(state, "ChunkStorageMetadata");
+  const Chunk made{size_of(graph, field(graph, state, "offsets", "ChunkStorageMetadata")),
+                   size_of(graph, field(graph, state, "sizes", "ChunkStorageMetadata"))};
+  if (graph.size(state) > 4) {
+    Dict extra = extra_of(graph, state, {"offsets", "sizes"});
+    if (!extra.empty()) chunk_extra_.emplace_back(chunks_.size(), std::move(extra));
+  }
+  chunks_.push_back(made);
+  return chunks_.size() - 1;
+}
+
+std::uint64_t DcpReducer::chunk_of(const Graph& graph, Ref ref) {
+  if (is_handle(graph, ref, kChunkHandle)) return graph.handle_index(ref);
+  if (class_of_object(graph, ref) == kChunk && graph.has_state(ref)) return build_chunk(graph, graph.state(ref));
+  broken("a chunk that is no ChunkStorageMetadata");
+}
+
+// From the state tuple (dtype, layout, requires_grad, memory_format, pin_memory, ...), a finished handle,
+// or an object that is still one.
+std::uint64_t DcpReducer::properties_of(const Graph& graph, Ref ref) {
+  if (is_handle(graph, ref, kPropertiesHandle)) return graph.handle_index(ref);
+  if (class_of_object(graph, ref) == kProperties && graph.has_state(ref)) ref = graph.state(ref);
+  if (ref.kind() != Kind::kTuple || graph.size(ref) < 5) broken("TensorProperties without its five values");
+  TensorProperties made =
+      make_properties(graph, graph.item(ref, 0), graph.item(ref, 1), bool_of(graph.item(ref, 2), "requires_grad"),
+                      graph.item(ref, 3), bool_of(graph.item(ref, 4), "pin_memory"));
+  for (std::size_t i = 5; i < graph.size(ref); ++i) {
+    made.extra.push_back(pickle::to_value(graph, graph.item(ref, i), {}, limits_));
+  }
+  return add_properties(std::move(made));
+}
+
+TensorProperties DcpReducer::make_properties(const Graph& graph, Ref dtype, Ref layout, bool requires_grad,
+                                             Ref memory_format, bool pin_memory) {
+  TensorProperties made;
+  made.dtype = dtype_of(graph, dtype);
+  made.layout = layout_of(graph, layout);
+  made.requires_grad = requires_grad;
+  made.memory_format = memory_format_of(graph, memory_format);
+  made.pin_memory = pin_memory;
+  return made;
+}
+
+std::uint64_t DcpReducer::add_properties(TensorProperties made) {
+  constexpr std::size_t kLookBack = 32;  // a checkpoint has few kinds of tensors
+  const std::size_t from = properties_.size() > kLookBack ? properties_.size() - kLookBack : 0;
+  for (std::size_t i = from; i < properties_.size(); ++i)
+    if (properties_[i] == made) return i;
+  properties_.push_back(std::move(made));
+  return properties_.size() - 1;
+}
+
+Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
+  must_be_dict(state, "TensorStorageMetadata");
+  const std::uint64_t properties = properties_of(graph, field(graph, state, "properties", "TensorStorageMetadata"));
+  const std::uint32_t size = size_of(graph, field(graph, state, "size", "TensorStorageMetadata"));
+  const Ref list = field(graph, state, "chunks", "TensorStorageMetadata");
+  if (list.kind() != Kind::kList) broken("TensorStorageMetadata whose chunks are no list");
+  PodVector<Chunk> chunks;
+  std::vector<std::pair<std::size_t, Dict>> extra;
+  graph.each(list, [&](Ref item) {
+    const std::uint64_t at = chunk_of(graph, item);
+    const auto known = std::lower_bound(chunk_extra_.begin(), chunk_extra_.end(), at,
+                                        [](const auto& entry, std::uint64_t chunk) { return entry.first < chunk; });
+    if (known != chunk_extra_.end() && known->first == at) extra.emplace_back(chunks.size(), known->second);
+    chunks.push_back(chunks_[at]);
+    return true;
+  });
+  const Ref made = add_tensor(properties, size, chunks.data(), chunks.size());
+  tensors.back().chunk_extra = std::move(extra);
+  if (graph.size(state) > 6) tensors.back().extra = extra_of(graph, state, {"properties", "size", "chunks"});
+  return made;
+}
+
+Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks, std::size_t count) {
+  TensorStorageMetadata& tensor = tensors.emplace_back();
+  tensor.properties = properties_[properties];
+  tensor.size = rows.dims.shape(size);
+  const std::uint64_t bytes = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.size.numel()), item_size(tensor.properties.dtype));
+  if (bytes > std::uint64_t{1} << 62) throw Error(ErrorCode::kLimit, "a tensor larger than 2^62 bytes");
+  tensor.chunks.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Chunk& chunk = chunks[i];
+    const std::uint32_t rank = rows.dims.rank(size);
+    if (rows.dims.rank(chunk.offsets) != rank || rows.dims.rank(chunk.sizes) != rank) {
+      broken(fmt::format("a chunk whose offsets or sizes do not have the tensor's {} dimensions", rank));
+    }
+    for (std::uint32_t d = 0; d < rank; ++d) checked_add(rows.dims.dims(chunk.offsets)[d], rows.dims.dims(chunk.sizes)[d]);
+    tensor.chunks.push_back(Box{rows.dims.shape(chunk.offsets), rows.dims.shape(chunk.sizes)});
+  }
+  return handle(kTensorHandle, tensors.size() - 1);
+}
+
+Ref DcpReducer::add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hint) {
+  StorageRows::Key key{name, dims, StorageRows::kNoHint};
+  if (hint >= 0 && hint <= INT32_MAX) key.hint = static_cast<std::int32_t>(hint);
+  rows.keys.push_back(key);
+  return handle(kIndexHandle, rows.keys.size() - 1);
+}
+
+Ref DcpReducer::add_place(std::uint32_t file, std::int64_t offset, std::int64_t length, std::uint32_t transforms) {
+  if (offset < 0 || length < 0) broken(fmt::format("an item of {} bytes at offset {}", length, offset));
+  checked_add(offset, length);
+  rows.places.push_back({file, transforms, offset, length});
+  return handle(kInfoHandle, rows.places.size() - 1);
+}
+
+Ref DcpReducer::build_index(const Graph& graph, Ref state) {
+  must_be_dict(state, "MetadataIndex");
+  const Ref fqn = field(graph, state, "fqn", "MetadataIndex");
+  if (fqn.kind() != Kind::kString) broken("MetadataIndex whose fqn is no string");
+  std::uint32_t dims = StorageRows::kNoOffset;
+  Ref offset;
+  Ref hint;
+  if (graph.find(state, "offset", offset) && offset.kind() != Kind::kNone) dims = size_of(graph, offset);
+  std::int64_t hint_value = -1;
+  if (graph.find(state, "index", hint) && hint.kind() != Kind::kNone) hint_value = integer_of(graph, hint, "an index hint");
+  const std::string_view name = graph.text(fqn);
+  if (name.size() > limits_.name_bytes) {
+    throw Error(ErrorCode::kLimit, fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
+  }
+  const Ref made = add_key(rows.names.intern(name), dims, hint_value);
+  Dict extra = extra_of(graph, state, {"fqn", "offset", "index"});
+  if (!extra.empty()) rows.key_extra[rows.keys.size() - 1] = std::move(extra);
+  return made;
+}
+
+Ref DcpReducer::build_info(const Graph& graph, Ref state) {
+  must_be_dict(state, "_StorageInfo");
+  const Ref path = field(graph, state, "relative_path", "_StorageInfo");
+  if (path.kind() != Kind::kString) broken("_StorageInfo whose relative_path is no string");
+  std::vector<std::string> transforms;
+  Ref list;
+  if (graph.find(state, "transform_descriptors", list) && list.kind() != Kind::kNone) {
+    if (list.kind() != Kind::kList && list.kind() != Kind::kTuple) broken("transform_descriptors that are no list");
+    graph.each(list, [&](Ref item) {
+      if (item.kind() != Kind::kString) broken("a transform descriptor that is no string");
+      transforms.emplace_back(graph.text(item));
+      return true;
+    });
+  }
+  check_relative_path(graph.text(path), limits_);
+  const std::int64_t offset = integer_of(graph, field(graph, state, "offset", "_StorageInfo"), "an offset");
+  const std::int64_t length = integer_of(graph, field(graph, state, "length", "_StorageInfo"), "a length");
+  const Ref made = add_place(rows.file_id(graph.text(path)), offset, length, rows.transforms_id(transforms));
+  Dict extra = extra_of(graph, state, {"relative_path", "offset", "length", "transform_descriptors"});
+  if (!extra.empty()) rows.place_extra[rows.places.size() - 1] = std::move(extra);
+  return made;
+}
+
+Ref DcpReducer::index_handle(const Graph& graph, Ref ref) {
+  if (is_handle(graph, ref, kIndexHandle)) return ref;
+  if (class_of_object(graph, ref) == kIndex && graph.has_state(ref)) return build_index(graph, graph.state(ref));
+  return Ref{};
+}
+
+Ref DcpReducer::info_handle(const Graph& graph, Ref ref) {
+  if (is_handle(graph, ref, kInfoHandle)) return ref;
+  if (class_of_object(graph, ref) == kInfo && graph.has_state(ref)) return build_info(graph, graph.state(ref));
+  return Ref{};
+}
+
+Ref DcpReducer::tensor_handle(const Graph& graph, Ref ref) {
+  if (is_handle(graph, ref, kTensorHandle)) return ref;
+  if (class_of_object(graph, ref) == kTensor && graph.has_state(ref)) return build_tensor(graph, graph.state(ref));
+  return Ref{};
+}
+
+}  // namespace cairn

@@ -1,0 +1,125 @@
+#include "cairn/metadata.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "base/bytes.h"
+#include "base/pod_vector.h"
+
+namespace cairn {
+
+namespace {
+
+// Steps of a path in PathMap::text_: a length and text; or kNumber, and a number.
+constexpr std::uint32_t kNumber = ~std::uint32_t{0};
+
+void put_text(PodVector<char>& text, std::string_view piece) {
+  char* at = text.extend(sizeof(std::uint32_t) + piece.size());
+  store(at, static_cast<std::uint32_t>(piece.size()));
+  std::copy(piece.begin(), piece.end(), at + sizeof(std::uint32_t));
+}
+
+std::string_view take_text(const PodVector<char>& text, std::uint64_t& at) {
+  const auto length = load<std::uint32_t>(text.data() + at);
+  at += sizeof(length) + length;
+  return {text.data() + at - length, length};
+}
+
+}  // namespace
+
+std::string_view name_of(Layout layout) {
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc",
+      "torch.sparse_bsr", "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged"};
+  return kNames[static_cast<std::size_t>(layout)];
+}
+
+std::size_t hash_of(const MetadataIndex& index) {
+  const std::size_t name = std::hash<std::string>{}(index.fqn);
+  return index.offset ? name ^ (hash_of(*index.offset) * 0x9e3779b97f4a7c15ULL + 1) : name;
+}
+
+struct PathMap::Data {
+  PodVector<char> text;  // per entry: the fqn, then its steps
+  PodVector<std::uint64_t> ends;
+};
+
+PathMap::PathMap() : data_(std::make_unique<Data>()) {}
+PathMap::PathMap(const PathMap& other) : data_(std::make_unique<Data>(*other.data_)) {}
+PathMap::PathMap(PathMap&&) noexcept = default;
+PathMap& PathMap::operator=(const PathMap& other) {
+  if (this != &other) data_ = std::make_unique<Data>(*other.data_);
+  return *this;
+}
+PathMap& PathMap::operator=(PathMap&&) noexcept = default;
+PathMap::~PathMap() = default;
+
+std::size_t PathMap::size() const { return data_->ends.size(); }
+
+void PathMap::begin_entry(std::string_view fqn) {
+  put_text(data_->text, fqn);
+  data_->ends.push_back(data_->text.size());
+}
+
+void PathMap::add_step(std::string_view name) {
+  put_text(data_->text, name);
+  data_->ends.back() = data_->text.size();
+}
+
+void PathMap::add_step(std::int64_t number) {
+  char* at = data_->text.extend(sizeof(kNumber) + sizeof(number));
+  store(at, kNumber);
+  store(at + sizeof(kNumber), number);
+  data_->ends.back() = data_->text.size();
+}
+
+void PathMap::add(std::string_view fqn, const Path& path) {
+  begin_entry(fqn);
+  for (const Key& step : path) {
+    if (const auto* name = std::get_if<std::string>(&step)) {
+      add_step(*name);
+    } else {
+      add_step(std::get<std::int64_t>(step));
+    }
+  }
+}
+
+std::string_view PathMap::fqn(std::size_t i) const {
+  std::uint64_t at = i == 0 ? 0 : data_->ends[i - 1];
+  return take_text(data_->text, at);
+}
+
+Path PathMap::path(std::size_t i) const {
+  std::uint64_t at = i == 0 ? 0 : data_->ends[i - 1];
+  take_text(data_->text, at);
+  Path path;
+  while (at < data_->ends[i]) {
+    const char* step = data_->text.data() + at;
+    if (load<std::uint32_t>(step) == kNumber) {
+      path.emplace_back(load<std::int64_t>(step + sizeof(kNumber)));
+      at += sizeof(kNumber) + sizeof(std::int64_t);
+    } else {
+      path.emplace_back(std::string(take_text(data_->text, at)));
+    }
+  }
+  return path;
+}
+
+bool PathMap::operator==(const PathMap& other) const {
+  return std::ranges::equal(data_->text, other.data_->text) && std::ranges::equal(data_->ends, other.data_->ends);
+}
+
+std::optional<Path> PathMap::find(std::string_view name) const {
+  for (std::size_t i = 0; i < size(); ++i)
+    if (fqn(i) == name) return path(i);
+  return std::nullopt;
+}
+
+const StorageMetadata* Metadata::find(std::string_view fqn) const {
+  for (const auto& [name, stored] : state_dict_metadata)
+    if (name == fqn) return &stored;
+  return nullptr;
+}
+
+}  // namespace cairn

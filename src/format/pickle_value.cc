@@ -1,0 +1,245 @@
+// From a graph to plain values, and unknown objects to small pickles of their own.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cairn/error.h"
+#include "format/pickle.h"
+#include "format/pickle_writer.h"
+
+namespace cairn::pickle {
+namespace {
+
+// Values may take this much memory, and this much more for each byte of the program.
+constexpr std::uint64_t kFree = 16ULL << 20;
+constexpr std::uint64_t kPerByte = 24;
+
+// Walks one part of a graph. Depth and the number of visits are bounded, so shared and even circular
+// parts end in an error, not in endless work.
+class Walk {
+ public:
+  Walk(const Graph& graph, const LeafReader& leaf, const Limits& limits)
+      : graph_(graph),
+        leaf_(leaf),
+        limits_(limits),
+        visits_left_(std::min(4 * graph.opcodes() + 16, (kFree + kPerByte * graph.bytes()) / sizeof(Value))) {}
+
+  Value value(Ref ref, std::uint32_t depth);
+
+ private:
+  void enter(std::uint32_t depth) {
+    if (depth > limits_.depth) {
+      throw Error(ErrorCode::kLimit, fmt::format("an object nested deeper than {}", limits_.depth));
+    }
+    if (visits_left_-- == 0) {
+      throw Error(ErrorCode::kLimit, "an object that unfolds to far more than was stored");
+    }
+  }
+  bool dict(Ref ref, std::uint32_t depth, Dict& out);
+  Value known_object(Ref ref, std::uint32_t depth);
+  Value opaque(Ref ref);
+  std::string class_name(Ref ref) const;
+  void emit(Writer& writer, Ref ref, std::uint32_t depth);
+  void emit_object(Writer& writer, Ref ref, std::uint32_t depth);
+
+  const Graph& graph_;
+  const LeafReader& leaf_;
+  const Limits& limits_;
+  std::uint64_t visits_left_;
+};
+
+Value Walk::value(Ref ref, std::uint32_t depth) {
+  enter(depth);
+  switch (ref.kind()) {
+    case Kind::kNone: return None{};
+    case Kind::kTrue: return true;
+    case Kind::kFalse: return false;
+    case Kind::kInt: return graph_.integer(ref);
+    case Kind::kBigInt: {
+      std::string bytes(graph_.text(ref));
+      if (bytes.size() > 8) return BigInt{std::move(bytes)};
+      bytes.resize(8, bytes.empty() || (bytes.back() & 0x80) == 0 ? '\0' : '\xff');
+      return load<std::int64_t>(bytes.data());
+    }
+    case Kind::kFloat: return graph_.real(ref);
+    case Kind::kString: return std::string(graph_.text(ref));
+    case Kind::kBytes: return Bytes{std::string(graph_.text(ref))};
+    case Kind::kTuple: case Kind::kList: {
+      List items;
+      items.reserve(graph_.size(ref));
+      graph_.each(ref, [&](Ref item) {
+        items.push_back(value(item, depth + 1));
+        return true;
+      });
+      if (ref.kind() == Kind::kTuple) return Tuple{std::move(items)};
+      return items;
+    }
+    case Kind::kDict: {
+      Dict out;
+      if (dict(ref, depth, out)) return out;
+      return opaque(ref);
+    }
+    case Kind::kSet: return opaque(ref);
+    default: {
+      Value made;
+      if (leaf_ && leaf_(graph_, ref, made)) return made;
+      if (ref.kind() == Kind::kObject) return known_object(ref, depth);
+      return opaque(ref);
+    }
+  }
+}
+
+// False when a key is neither a string nor a 64-bit integer.
+bool Walk::dict(Ref ref, std::uint32_t depth, Dict& out) {
+  bool plain = true;
+  Ref key;
+  std::size_t position = 0;
+  graph_.each(ref, [&](Ref element) {
+    if (position++ % 2 == 0) {
+      key = element;
+      plain = key.kind() == Kind::kString || key.kind() == Kind::kInt;
+      return plain;
+    }
+    Key name = key.kind() == Kind::kInt ? Key(graph_.integer(key)) : Key(std::string(graph_.text(key)));
+    out.set(std::move(name), value(element, depth + 1));
+    return true;
+  });
+  return plain;
+}
+
+// The few constructors that only rename plain data.
+Value Walk::known_object(Ref ref, std::uint32_t depth) {
+  const Ref callable = graph_.callable(ref);
+  const Ref args = graph_.args(ref);
+  if (callable.kind() == Kind::kGlobal && args.kind() == Kind::kTuple && !graph_.has_state(ref)) {
+    // How protocol 2 writes bytes: _codecs.encode(text, "latin1").
+    if (graph_.is_global(callable, "_codecs", "encode") && graph_.size(args) == 2) {
+      const Ref text = graph_.item(args, 0);
+      if (text.kind() == Kind::kString) {
+        std::string bytes;
+        const std::string_view utf8 = graph_.text(text);
+        for (std::size_t i = 0; i < utf8.size(); ++i) {
+          const auto c = static_cast<unsigned char>(utf8[i]);
+          if (c < 0x80) {
+            bytes.push_back(static_cast<char>(c));
+          } else if ((c == 0xC2 || c == 0xC3) && i + 1 < utf8.size()) {
+            bytes.push_back(static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
+          } else {
+            return opaque(ref);
+          }
+        }
+        return Bytes{std::move(bytes)};
+      }
+    }
+    if (graph_.is_global(callable, "builtins", "bytes") && graph_.size(args) == 0) return Bytes{};
+    if (graph_.is_global(callable, "torch", "Size") && graph_.size(args) == 1 &&
+        graph_.item(args, 0).kind() == Kind::kTuple) {
+      return value(graph_.item(args, 0), depth + 1);
+    }
+  }
+  return opaque(ref);
+}
+
+std::string Walk::class_name(Ref ref) const {
+  switch (ref.kind()) {
+    case Kind::kObject: return graph_.callable(ref).kind() == Kind::kGlobal ? graph_.full_name(graph_.callable(ref)) : "object";
+    case Kind::kGlobal: return graph_.full_name(ref);
+    case Kind::kSet: return "builtins.set";
+    case Kind::kDict: return "builtins.dict";
+    default: return "object";
+  }
+}
+
+Value Walk::opaque(Ref ref) {
+  StringSink sink;
+  Writer writer(sink, 2);
+  emit(writer, ref, 0);
+  writer.finish();
+  return Opaque{class_name(ref), std::move(sink.text)};
+}
+
+void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
+  enter(depth);
+  const auto emit_items = [&](Ref container) {
+    graph_.each(container, [&](Ref item) {
+      emit(writer, item, depth + 1);
+      return true;
+    });
+  };
+  switch (ref.kind()) {
+    case Kind::kNone: writer.none(); return;
+    case Kind::kTrue: writer.boolean(true); return;
+    case Kind::kFalse: writer.boolean(false); return;
+    case Kind::kInt: writer.integer(graph_.integer(ref)); return;
+    case Kind::kBigInt: writer.big_integer(graph_.text(ref)); return;
+    case Kind::kFloat: writer.real(graph_.real(ref)); return;
+    case Kind::kString: writer.string(graph_.text(ref)); return;
+    case Kind::kBytes: writer.bytes(graph_.text(ref)); return;
+    case Kind::kGlobal: writer.global(graph_.module(ref), graph_.name(ref)); return;
+    case Kind::kTuple: {
+      const std::size_t size = graph_.size(ref);
+      if (size > 3) writer.mark();
+      emit_items(ref);
+      size > 3 ? writer.tuple() : writer.tuple(size);
+      return;
+    }
+    case Kind::kList: writer.empty_list(); writer.mark(); emit_items(ref); writer.appends(); return;
+    case Kind::kDict:
+      if (graph_.is_ordered_dict(ref)) {
+        writer.global("collections", "OrderedDict");
+        writer.tuple(0);
+        writer.reduce();
+      } else {
+        writer.empty_dict();
+      }
+      writer.mark();
+      emit_items(ref);
+      writer.setitems();
+      return;
+    case Kind::kSet:  // set([...]), as protocol 2 writes it
+      writer.global("builtins", "set");
+      writer.empty_list();
+      writer.mark();
+      emit_items(ref);
+      writer.appends();
+      writer.tuple(1);
+      writer.reduce();
+      return;
+    case Kind::kPersid:
+      emit(writer, graph_.payload(ref), depth + 1);
+      writer.persid();
+      return;
+    case Kind::kObject: emit_object(writer, ref, depth); return;
+    case Kind::kHandle: throw Error(ErrorCode::kUnsupported, "an object of DCP's own inside one that is kept as it is");
+  }
+}
+
+void Walk::emit_object(Writer& writer, Ref ref, std::uint32_t depth) {
+  emit(writer, graph_.callable(ref), depth + 1);
+  emit(writer, graph_.args(ref), depth + 1);
+  graph_.is_new(ref) ? writer.newobj() : writer.reduce();
+  const auto emit_items = [&](Ref container, void (Writer::*finish)()) {
+    if (container.kind() == Kind::kNone) return;
+    writer.mark();
+    graph_.each(container, [&](Ref item) {
+      emit(writer, item, depth + 1);
+      return true;
+    });
+    (writer.*finish)();
+  };
+  emit_items(graph_.list_items(ref), &Writer::appends);
+  emit_items(graph_.dict_items(ref), &Writer::setitems);
+  if (graph_.has_state(ref)) {
+    emit(writer, graph_.state(ref), depth + 1);
+    writer.build();
+  }
+}
+
+}  // namespace
+
+Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, const Limits& limits) {
+  return Walk(graph, leaf, limits).value(ref, 0);
+}
+
+}  // namespace cairn::pickle

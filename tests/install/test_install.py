@@ -1,0 +1,63 @@
+"""An installed cairn is complete: a stranger's CMake project finds, links and runs it; so does pip."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "torch-2.11-two-ranks"
+
+
+def run(*command: object, env: dict[str, str] | None = None) -> str:
+    """What the command prints; its errors end the test."""
+    done = subprocess.run([str(word) for word in command], env=env, text=True, capture_output=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that cairn is installed into."""
+    folder = tmp_path_factory.mktemp("prefix")
+    run("cmake", "--install", ROOT / "build" / "release", "--prefix", folder)
+    return folder
+
+
+def test_the_installed_command_lists_a_checkpoint(prefix: Path) -> None:
+    listed = run(prefix / "bin" / "cairn", "ls", GOLDEN)
+    assert "model.w" in listed
+
+
+def test_every_public_header_is_installed_and_no_other(prefix: Path) -> None:
+    public = {path.name for path in (ROOT / "include" / "cairn").glob("*.h")}
+    installed = {str(path.relative_to(prefix / "include")) for path in (prefix / "include").rglob("*.h")}
+    assert installed == {f"cairn/{name}" for name in public}
+
+
+def test_a_project_of_its_own_builds_against_the_installed_library(prefix: Path, tmp_path: Path) -> None:
+    run("cmake", "-S", ROOT / "examples", "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", tmp_path)
+    lines = run(tmp_path / "inspect", GOLDEN, "model.w", "[1:2]").splitlines()
+    assert lines[0] == "dcp"
+    assert "model.w float32 [8, 8]" in lines
+    # Row 1 of arange(64) as 8x8.
+    assert lines[-1] == "model.w[1:2]: shape [1, 8], 32 bytes, first element 8"
+
+
+@pytest.mark.slow
+def test_pip_installs_the_module_and_the_command(tmp_path: Path) -> None:
+    # The build tools are the ones of .venv, so nothing is downloaded.
+    pip = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    run(*pip, "--no-build-isolation", "--no-deps", "--target", tmp_path, ROOT)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    program = "import cairn, json, sys; print(json.dumps([cairn.__file__, cairn.open(sys.argv[1]).names()]))"
+    file, names = json.loads(run(sys.executable, "-c", program, GOLDEN, env=env))
+    assert Path(file).is_relative_to(tmp_path)
+    assert "model.w" in names
+    assert "model.w" in run(tmp_path / "bin" / "cairn", "ls", GOLDEN)

@@ -1,0 +1,99 @@
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cairn/error.h"
+#include "cairn/state_dict.h"
+#include "format/torch_file.h"
+#include "probe.h"
+
+namespace {
+
+using nlohmann::ordered_json;
+using namespace cairn;
+
+// A nested structure as JSON: {"dict": [[key, value]...]}, {"list": [...]}, {"tuple": [...]},
+// {"tensor": name}, or a plain scalar.
+Value value_from(const ordered_json& j) {
+  if (j.is_null()) return None{};
+  if (j.is_boolean()) return j.get<bool>();
+  if (j.is_number_integer()) return j.get<std::int64_t>();
+  if (j.is_number()) return j.get<double>();
+  if (j.is_string()) return j.get<std::string>();
+  const auto [kind, inside] = *j.items().begin();
+  if (kind == "tensor") return Tensor::zeros(DType::kUInt8, {inside.get<std::int64_t>()});
+  if (kind == "dict") {
+    Dict dict;
+    for (const ordered_json& entry : inside) {
+      const ordered_json& key = entry[0];
+      dict.set(key.is_string() ? Key(key.get<std::string>()) : Key(key.get<std::int64_t>()),
+               value_from(entry[1]));
+    }
+    return dict;
+  }
+  List items;
+  for (const ordered_json& item : inside) items.push_back(value_from(item));
+  if (kind == "tuple") return Tuple{std::move(items)};
+  return items;
+}
+
+ordered_json json_of(const Path& path) {
+  ordered_json steps = ordered_json::array();
+  for (const Key& step : path) std::visit([&](const auto& s) { steps.push_back(s); }, step);
+  return steps;
+}
+
+// null where the names of two entries make one of them a list and the other a dict.
+ordered_json unflattened(const Flattened& flat) {
+  try {
+    return to_string(unflatten(flat), 1 << 20);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+ordered_json flattened(const StateDict& state, FlattenRule rule) {
+  try {
+    const Flattened flat = flatten(state, rule);
+    ordered_json entries = ordered_json::array();
+    for (const FlatEntry& e : flat) entries.push_back({e.name, json_of(e.path), to_string(e.value, 1 << 20)});
+    return {{"entries", entries}, {"unflattened", unflattened(flat)}};
+  } catch (const Error& e) {
+    return {{"error", e.message()}};
+  }
+}
+
+}  // namespace
+
+// stdin: a JSON array of structures. stdout: for each, both rules' entries (name, path, value) and what
+// they unflatten to.
+int probe_flatten(int, char**) {
+  const ordered_json cases = ordered_json::parse(std::cin);
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& c : cases) {
+    const Value state = value_from(c);
+    out.push_back({{"repr", to_string(state, 1 << 20)},
+                   {"current", flattened(state.get<Dict>(), FlattenRule::kCurrent)},
+                   {"torch23", flattened(state.get<Dict>(), FlattenRule::kTorch23)}});
+  }
+  std::cout << out.dump() << "\n";
+  return 0;
+}
+
+// rewrite-torch (IN OUT)...: reads each archive, loads it and writes it again. Stops at the first that fails.
+int probe_rewrite_torch(int argc, char** argv) {
+  if (argc < 3 || argc % 2 == 0) return 2;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    StringSink sink;
+    try {
+      write_torch_file(sink, TorchFile::open(open_file(argv[i]))->load());
+    } catch (Error& e) {
+      e.in_file(argv[i]);
+      throw;
+    }
+    std::ofstream(argv[i + 1], std::ios::binary) << sink.text;
+  }
+  return 0;
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# lint.sh JOBS: every check that needs no test run. All of them are run, then the worst one decides.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+jobs=${1:-2} status=0
+
+check() {
+  local name=$1
+  shift
+  if "$@"; then echo "lint: $name: ok"; else echo "lint: $name: FAILED"; status=1; fi
+}
+format() { tools/sources.sh | xargs clang-format-14 --dry-run -Werror; }
+
+check layers python3 tools/check_layers.py
+check paths python3 tools/check_paths.py
+check format format
+check clang-tidy python3 tools/tidy.py --jobs "$jobs"
+exit $status
