@@ -33,8 +33,7 @@ inline void require(bool holds, std::string_view property) {
 }
 
 // Runs what was made from an accepted input a second time: an Error there is a broken property too.
-template <class F>
-auto must(std::string_view property, F&& f) {
+template <class F> auto must(std::string_view property, F&& f) {
   try {
     return f();
   } catch (const Error& e) {
@@ -139,10 +138,11 @@ inline Limits limits_from_environment() {
     const std::size_t equals = std::min(pair.find('='), pair.size());
     std::uint64_t value = 0;
     const char* end = pair.data() + pair.size();
-    const bool number = equals < pair.size() &&
-                        std::from_chars(pair.data() + equals + 1, end, value).ptr == end;
+    const bool number =
+        equals < pair.size() && std::from_chars(pair.data() + equals + 1, end, value).ptr == end;
     if (!number || !set_limit(limits, pair.substr(0, equals), value)) {
-      std::fprintf(stderr, "CAIRN_FUZZ_LIMITS: cannot read '%.*s'\n", static_cast<int>(pair.size()), pair.data());
+      std::fprintf(stderr, "CAIRN_FUZZ_LIMITS: cannot read '%.*s'\n", static_cast<int>(pair.size()),
+                   pair.data());
       std::exit(2);
     }
   }

@@ -21,8 +21,8 @@ void run(ByteSpan input, const Limits& limits) {
   const std::string once = must("what was read can be written", [&] { return written(metadata); });
   Limits wider = limits;  // shared parts are written out, so the file may grow
   wider.metadata_bytes = 64 << 20;
-  const Metadata again =
-      must("a written .metadata reads back", [&] { return read_dcp_metadata(*memory_source(as_bytes(once)), wider); });
+  const Metadata again = must("a written .metadata reads back",
+                              [&] { return read_dcp_metadata(*memory_source(as_bytes(once)), wider); });
   // Bytes are compared, not values: a NaN in an extra attribute is not equal to itself.
   require(written(again) == once, "metadata is the same after writing and reading");
   require(again.state_dict_metadata.size() == metadata.state_dict_metadata.size(), "no entry is lost");

@@ -40,8 +40,9 @@ void run(ByteSpan input, const Limits& limits) {
   Limits wider = limits;  // shared parts are written out, so the file may grow
   wider.zip_entries += 64;
   const TorchFileOptions options{64 << 20, wider.zip_entries};
-  const Value again = must("a written file reads back",
-                           [&] { return TorchFile::open(memory_source(as_bytes(once)), options, wider)->load(); });
+  const Value again = must("a written file reads back", [&] {
+    return TorchFile::open(memory_source(as_bytes(once)), options, wider)->load();
+  });
   // Bytes are compared, not values: a NaN is not equal to itself.
   require(written(again) == once, "a value is the same after writing and reading");
 }

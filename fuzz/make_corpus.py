@@ -23,15 +23,18 @@ def states():
     """Small states of many shapes."""
     weight = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     yield "tensor", weight
-    yield "scalars", {"lr": 0.1, "step": 7, "big": 2**70, "name": "adam", "flag": True, "none": None, "raw": b"\0\1"}
+    yield "scalars", {"lr": 0.1, "step": 7, "big": 2**70, "name": "adam", "flag": True, "none": None,
+        "raw": b"\0\1"}
     yield "nested", {"model": {"w": weight, "b": torch.zeros(())}, "opt": [{"m": weight[0]}, (1, 2, 3)]}
     yield "shared", {"a": weight, "b": weight.t(), "c": weight[1:]}
     yield "parameter", {"p": torch.nn.Parameter(weight.clone())}
-    yield "dtypes", [torch.zeros(2, dtype=d) for d in (torch.bool, torch.int8, torch.uint16, torch.bfloat16, torch.complex64,
+    yield "dtypes", [torch.zeros(2, dtype=d) for d in (torch.bool, torch.int8, torch.uint16, torch.bfloat16,
+        torch.complex64,
                                                       torch.float8_e4m3fn)]
     yield "empty", {"e": torch.zeros(0, 4), "d": {}, "l": []}
     yield "module", torch.nn.Linear(2, 2, bias=False).state_dict()
-    yield "optimizer", torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.5, momentum=0.9).state_dict()
+    yield "optimizer", torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.5,
+        momentum=0.9).state_dict()
 
 
 def torch_files():
@@ -56,18 +59,22 @@ def metadata_files():
 def safetensors_files():
     weight = torch.arange(6, dtype=torch.float32)
     yield "one", safetensors.torch.save({"w": weight})
-    yield "metadata", safetensors.torch.save({"w": weight, "b": torch.zeros((), dtype=torch.bfloat16)}, {"format": "pt"})
+    yield "metadata", safetensors.torch.save({"w": weight, "b": torch.zeros((), dtype=torch.bfloat16)},
+        {"format": "pt"})
     yield "empty", safetensors.torch.save({})
     yield "names", safetensors.torch.save({"a b": weight, "é\n\"": weight.clone(), "": torch.zeros(0, 2)})
 
 
 def texts():
-    index = {"metadata": {"total_size": 24}, "weight_map": {"w": "model-00001-of-00002.safetensors", "b": "x/y"}}
+    index = {"metadata": {"total_size": 24},
+        "weight_map": {"w": "model-00001-of-00002.safetensors", "b": "x/y"}}
     yield "safetensors_index", "plain", json.dumps(index, indent=2)
     yield "safetensors_index", "no-metadata", json.dumps({"weight_map": {}})
-    for i, text in enumerate(("4,5|[0:2, ::2]", "4,5,6|[-1]", "7|[:]", "|[]", "3|[1:-1:1]", "2,2|[0, 1]", "9| 3:4 ")):
+    for i, text in enumerate(("4,5|[0:2, ::2]", "4,5,6|[-1]", "7|[:]", "|[]", "3|[1:-1:1]", "2,2|[0, 1]",
+        "9| 3:4 ")):
         yield "selection", str(i), text
-    for i, text in enumerate(("__0_0.distcp", "a/b/c", "../x", "/x", "a//b", "a\0b", ".", "..", "x/..", "é", "a" * 255)):
+    for i, text in enumerate(("__0_0.distcp", "a/b/c", "../x", "/x", "a//b", "a\0b", ".", "..", "x/..", "é",
+        "a" * 255)):
         yield "path", str(i), text
 
 

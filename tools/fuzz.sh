@@ -1,21 +1,25 @@
 #!/bin/sh
 # Runs every libFuzzer program for a while: tools/fuzz.sh [SECONDS] [BUILD] [TARGET...]
 #
-# SECONDS  for each program (60)
+# SECONDS  for each program (FUZZ_SECONDS or SECONDS in the environment, else 60)
 # BUILD    a build made with the fuzz preset (build/fuzz); nothing is built here
 # TARGET   names such as pickle or zip; all by default
 #
-# Seeds are real files (fuzz/make_corpus.py), the attack corpus and fuzz/corpus/<target>. Found inputs stay in
-# BUILD/../fuzz-corpus between runs, findings in BUILD/../fuzz-findings. Exit status 1 when there is one.
+# Seeds are real files (fuzz/make_corpus.py), the attack corpus and fuzz/corpus/<target>. Found inputs stay
+# in BUILD/../fuzz-corpus between runs, findings in BUILD/../fuzz-findings. Exit status 1 when there is one.
 # PYTHON names an interpreter with torch and safetensors; without them the real seeds are left out.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
-seconds=${1:-${SECONDS:-60}}
+seconds=${1:-${FUZZ_SECONDS:-${SECONDS:-60}}}
 build=${2:-$root/build/fuzz}
 [ $# -ge 1 ] && shift
 [ $# -ge 1 ] && shift
 corpus=$(dirname "$build")/fuzz-corpus
 findings=$(dirname "$build")/fuzz-findings
+if ! ls "$build"/fuzz/fuzz_* > /dev/null 2>&1; then
+  echo "no fuzz programs in $build/fuzz: build the fuzz preset first" >&2
+  exit 2
+fi
 mkdir -p "$corpus/seeds" "$corpus/attacks" "$findings"
 
 python=${PYTHON:-$root/.venv/bin/python}
@@ -43,7 +47,8 @@ fuzz_one() {
   mkdir -p "$corpus/$target" "$findings/$target"
   for name in $(attacks_for "$target"); do
     # Large ones only slow the fuzzer down; the attack test runs them.
-    [ "$(wc -c < "$corpus/attacks/$name")" -le 16384 ] && cp "$corpus/attacks/$name" "$corpus/$target/attack-$name"
+    file=$corpus/attacks/$name
+    [ "$(wc -c < "$file")" -le 16384 ] && cp "$file" "$corpus/$target/attack-$name"
   done
   set -- "$corpus/$target"
   for seeds in "$corpus/seeds/$target" "$root/fuzz/corpus/$target"; do

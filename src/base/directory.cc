@@ -24,8 +24,7 @@ namespace {
 constexpr int kFileFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 constexpr int kDirectoryFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
 
-template <class Call>
-int retry(Call call) {
+template <class Call> int retry(Call call) {
   for (;;) {
     const int result = call();
     if (result >= 0 || errno != EINTR) return result;
@@ -78,9 +77,8 @@ int open_beneath(int root, const std::string& relative, int flags) {
   struct open_how how = {};
   how.flags = static_cast<std::uint64_t>(flags);
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  const int fd = retry([&] {
-    return static_cast<int>(::syscall(SYS_openat2, root, relative.c_str(), &how, sizeof how));
-  });
+  const int fd = retry(
+      [&] { return static_cast<int>(::syscall(SYS_openat2, root, relative.c_str(), &how, sizeof how)); });
   // EPERM: sandboxes answer so for a call they do not know.
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
 #endif

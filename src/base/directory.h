@@ -18,7 +18,7 @@ struct DirectoryEntry {
   enum class Kind { kFile, kDirectory, kLink, kOther };
   std::string name;
   Kind kind = Kind::kFile;
-  std::uint64_t size = 0;  // bytes; of the link's target for a link to a file
+  std::uint64_t size = 0;      // bytes; of the link's target for a link to a file
   bool leads_to_file = false;  // a file, or a link to one
 };
 

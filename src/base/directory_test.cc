@@ -67,7 +67,8 @@ TEST(OpenFileBeneath, RefusesPathsThatLeaveTheDirectory) {
   for (const char* path : {"../out", "..", ".", "", "/etc/hostname", "a/../../out", "./a", "a//b", "a/"}) {
     EXPECT_EQ(error_of([&] { open_file_beneath(*root, path); }).code(), ErrorCode::kCorrupt) << path;
   }
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, std::string_view("a\0b", 3)); }).code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(error_of([&] { open_file_beneath(*root, std::string_view("a\0b", 3)); }).code(),
+            ErrorCode::kCorrupt);
 }
 
 TEST(OpenFileBeneath, RefusesLinksUnlessAskedToFollowTheLastStep) {

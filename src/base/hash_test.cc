@@ -29,16 +29,6 @@ std::uint32_t crc_by_bits(std::string_view text, std::uint32_t polynomial) {
   return ~crc;
 }
 
-std::string hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    text += kDigits[static_cast<std::size_t>(byte >> 4)];
-    text += kDigits[static_cast<std::size_t>(byte & std::byte{15})];
-  }
-  return text;
-}
-
 TEST(Crc32, OfTheCheckStringIsTheKnownValue) {
   EXPECT_EQ(crc32(as_bytes("123456789")), 0xcbf43926U);
   EXPECT_EQ(crc32(as_bytes("")), 0U);
@@ -101,6 +91,16 @@ TEST(Crc32, CombinesLengthsOfEverySize) {
 }
 
 #ifdef CAIRN_HAVE_XXHASH
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    text += kDigits[static_cast<std::size_t>(byte >> 4)];
+    text += kDigits[static_cast<std::size_t>(byte & std::byte{15})];
+  }
+  return text;
+}
 
 TEST(Xxh3, OfNothingIsTheKnownValue) {
   EXPECT_EQ(xxh3_64({}), 0x2d06800538d394c2ULL);

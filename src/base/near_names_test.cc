@@ -8,7 +8,8 @@ namespace {
 using Names = std::vector<std::string>;
 
 Names near(std::string_view wanted, const Names& names, std::size_t most = 3) {
-  return near_names(wanted, names.size(), [&](std::size_t i) { return std::string_view(names[i]); }, most);
+  return near_names(
+      wanted, names.size(), [&](std::size_t i) { return std::string_view(names[i]); }, most);
 }
 
 TEST(NearNames, FindsATypingMistake) {
@@ -21,7 +22,8 @@ TEST(NearNames, FindsANameUnderAPrefixAndWithoutOne) {
 }
 
 TEST(NearNames, PutsTheNearestFirst) {
-  EXPECT_EQ(near("layer.10", {"layer.22", "Layer.10", "layer.11"}), (Names{"Layer.10", "layer.11", "layer.22"}));
+  EXPECT_EQ(near("layer.10", {"layer.22", "Layer.10", "layer.11"}),
+            (Names{"Layer.10", "layer.11", "layer.22"}));
 }
 
 TEST(NearNames, GivesNothingWhenNothingIsClose) {

@@ -8,8 +8,7 @@
 namespace cairn {
 
 // The Error that `call` throws; fails the test and gives an internal one when it throws none.
-template <class Call>
-Error error_of(Call&& call) {
+template <class Call> Error error_of(Call&& call) {
   try {
     call();
   } catch (const Error& e) {

@@ -31,7 +31,8 @@ class TestFolder {
   std::string write(std::string_view name, std::string_view contents) const {
     const std::filesystem::path file = *this / name;
     std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary).write(contents.data(), static_cast<std::streamsize>(contents.size()));
+    std::ofstream(file, std::ios::binary)
+        .write(contents.data(), static_cast<std::streamsize>(contents.size()));
     return file.string();
   }
 

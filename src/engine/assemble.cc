@@ -27,8 +27,9 @@ void check_cover(const Selection& selection, const std::vector<Box>& boxes) {
     throw Error(ErrorCode::kCorrupt, "its chunks overlap: " + problem->text);
   }
   const std::optional<Box> missing = find_missing_box(selection, boxes);
-  throw Error(ErrorCode::kCorrupt, fmt::format("no chunk holds {}; {} of the selected elements are missing",
-                                               missing ? to_string(*missing) : "a part of it", problem->missing));
+  throw Error(ErrorCode::kCorrupt,
+              fmt::format("no chunk holds {}; {} of the selected elements are missing",
+                          missing ? to_string(*missing) : "a part of it", problem->missing));
 }
 
 void check_growth(std::uint64_t bytes, const std::vector<Part>& parts, const ChunkReader& reader) {
@@ -39,15 +40,17 @@ void check_growth(std::uint64_t bytes, const std::vector<Part>& parts, const Chu
     if (__builtin_add_overflow(stored, reader.most_bytes(part.chunk), &stored)) return;
     if (stored >= (bytes - kFreeBytes) / kMostGrowth + 1) return;
   }
-  throw Error(ErrorCode::kLimit, fmt::format("{} bytes of elements are said to be in {} stored bytes, which is more "
-                                             "than is believed; select a smaller part",
-                                             bytes, stored));
+  throw Error(ErrorCode::kLimit,
+              fmt::format("{} bytes of elements are said to be in {} stored bytes, which is more "
+                          "than is believed; select a smaller part",
+                          bytes, stored));
 }
 
 void check_chunk_rank(const Box& chunk, const Shape& shape) {
   if (chunk.offsets.rank() == shape.rank() && chunk.sizes.rank() == shape.rank()) return;
-  throw Error(ErrorCode::kCorrupt, fmt::format("a chunk at {} of size {} in a tensor of shape {}",
-                                               to_string(chunk.offsets), to_string(chunk.sizes), to_string(shape)));
+  throw Error(ErrorCode::kCorrupt,
+              fmt::format("a chunk at {} of size {} in a tensor of shape {}", to_string(chunk.offsets),
+                          to_string(chunk.sizes), to_string(shape)));
 }
 
 }  // namespace

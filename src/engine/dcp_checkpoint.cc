@@ -89,7 +89,8 @@ class DcpCheckpoint::Reader final : public ChunkReader {
     const Item item = checkpoint_.open_item(entry, saturating_add(saturating_mul(bytes, 2), kArchiveBytes));
     try {
       const Limits& limits = checkpoint_.limits_;
-      const auto file = TorchFile::open(item.bytes, {limits.blob_pickle_bytes, limits.blob_zip_entries}, limits);
+      const auto file =
+          TorchFile::open(item.bytes, {limits.blob_pickle_bytes, limits.blob_zip_entries}, limits);
       check_is_chunk(file->root(), box);
       const std::uint64_t id = file->root().get<StoredTensor>().id;
       read_box(elements_of(*file, file->tensors().at(id)), from, to);
@@ -108,7 +109,8 @@ class DcpCheckpoint::Reader final : public ChunkReader {
       throw Error(ErrorCode::kUnsupported,
                   "the checkpoint was written by a storage of somebody's own; its metadata names no files");
     }
-    throw Error(ErrorCode::kCorrupt, fmt::format("the metadata does not say where chunk {} is", to_string(box)));
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("the metadata does not say where chunk {} is", to_string(box)));
   }
 
   const DcpCheckpoint& checkpoint_;
@@ -153,8 +155,8 @@ void DcpCheckpoint::summarize() {
       continue;
     }
     tensors_.push_back({entries[i].first, tensor->properties.dtype, tensor->size,
-                        bytes_of(entries[i].first, *tensor), static_cast<std::uint32_t>(tensor->chunks.size()),
-                        extents[i].files});
+                        bytes_of(entries[i].first, *tensor),
+                        static_cast<std::uint32_t>(tensor->chunks.size()), extents[i].files});
     entry_of_tensor_.push_back(static_cast<std::uint32_t>(i));
   }
   tensors_.shrink_to_fit();
@@ -217,7 +219,8 @@ std::vector<std::pair<std::string, std::string>> DcpCheckpoint::facts() const {
 Tensor DcpCheckpoint::read_at(std::size_t tensor, const Selection& selection) const {
   const TensorStorageMetadata& stored = tensor_metadata(tensor);
   const std::string_view name = tensors_[tensor].name;
-  return assemble(name, stored.properties.dtype, stored.size, stored.chunks, selection, Reader(*this, name, stored));
+  return assemble(name, stored.properties.dtype, stored.size, stored.chunks, selection,
+                  Reader(*this, name, stored));
 }
 
 // The item's bytes as they are in the file, checked to be there.

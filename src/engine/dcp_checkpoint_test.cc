@@ -84,7 +84,8 @@ TEST_F(Dcp, NamesTheBoxThatIsMissing) {
   EXPECT_EQ(e.code(), ErrorCode::kCorrupt);
   EXPECT_EQ(e.tensor(), "w");
   EXPECT_TRUE(mentions(e, "[2:4, 0:4]")) << e.what();
-  EXPECT_EQ(floats(checkpoint->read("w", {{1, 1, 1}})), floats(arange({4}, 4))) << "what is there can be read";
+  EXPECT_EQ(floats(checkpoint->read("w", {{1, 1, 1}})), floats(arange({4}, 4)))
+      << "what is there can be read";
 }
 
 TEST_F(Dcp, RefusesChunksThatOverlap) {
@@ -221,7 +222,8 @@ TEST_F(Dcp, ReadsItemsPackedWithZstd) {
 
 TEST(StoredExtents, CountsDifferentFilesWhateverTheOrder) {
   Metadata metadata;
-  const auto add = [&](const std::string& name, std::int64_t at, const std::string& file, std::int64_t length) {
+  const auto add = [&](const std::string& name, std::int64_t at, const std::string& file,
+                       std::int64_t length) {
     StorageInfo place;
     place.relative_path = file;
     place.length = length;
@@ -248,8 +250,9 @@ TEST(StoredExtents, CountsDifferentFilesWhateverTheOrder) {
 TEST(RankInName, ReadsDataAndMetadataNames) {
   EXPECT_EQ(rank_in_name("__12_3.distcp"), 12u);
   EXPECT_EQ(rank_in_name("__7.metadata"), 7u);
-  for (const char* name : {"__.metadata", "_1.metadata", "__1", "__a_0.distcp", "__1x.distcp", "__-1.metadata",
-                           ".metadata", "__99999999999999999999.metadata", "__1.metadata.tmp"}) {
+  for (const char* name :
+       {"__.metadata", "_1.metadata", "__1", "__a_0.distcp", "__1x.distcp", "__-1.metadata", ".metadata",
+        "__99999999999999999999.metadata", "__1.metadata.tmp"}) {
     EXPECT_EQ(rank_in_name(name), std::nullopt) << name;
   }
 }

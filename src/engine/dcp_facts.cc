@@ -72,7 +72,8 @@ std::vector<std::pair<std::string, std::string>> dcp_facts(const DcpFactsInput& 
   facts.emplace_back("written by", written_by(input));
   facts.emplace_back("ranks", ranks(metadata.storage_data));
   if (input.rank_local) {
-    facts.emplace_back("metadata", "rank-local, " + std::to_string(input.metadata_files) + " file(s) put together");
+    facts.emplace_back("metadata",
+                       "rank-local, " + std::to_string(input.metadata_files) + " file(s) put together");
   }
   if (metadata.version) facts.emplace_back("metadata version", *metadata.version);
   if (metadata.storage_meta) {

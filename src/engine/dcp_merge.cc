@@ -31,7 +31,8 @@ class Merge {
       index.index.reset();  // the chunk's position among the rank's own means nothing here
       if (places_.insert(index).second) all_.storage_data.add(index, storage.info(i));
     }
-    if (all_.foreign_storage_data.is<None>()) all_.foreign_storage_data = std::move(rank.foreign_storage_data);
+    if (all_.foreign_storage_data.is<None>())
+      all_.foreign_storage_data = std::move(rank.foreign_storage_data);
   }
 
   Metadata take() { return std::move(all_); }

@@ -55,9 +55,10 @@ std::string checkpoints_below(const Directory& directory, const std::vector<Dire
 }
 
 [[noreturn]] void fail_unfinished(const Directory& directory) {
-  throw Error(ErrorCode::kNotFound,
-              "there are .distcp files here, but neither .metadata nor a rank's own __N.metadata: the save is still "
-              "running, or it was stopped before it finished")
+  throw Error(
+      ErrorCode::kNotFound,
+      "there are .distcp files here, but neither .metadata nor a rank's own __N.metadata: the save is still "
+      "running, or it was stopped before it finished")
       .in_file(directory.path());
 }
 
@@ -75,9 +76,11 @@ std::unique_ptr<Checkpoint> open_directory(const std::string& path, const Limits
     return open_hugging_face(directory, limits);
   }
   if (has_ending(entries, ".distcp")) fail_unfinished(*directory);
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("no checkpoint in this directory: looked for .metadata, __N.metadata, {} and *.safetensors{}",
-                          kIndexFile, checkpoints_below(*directory, entries)))
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format(
+          "no checkpoint in this directory: looked for .metadata, __N.metadata, {} and *.safetensors{}",
+          kIndexFile, checkpoints_below(*directory, entries)))
       .in_file(path);
 }
 
@@ -98,14 +101,17 @@ std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limi
   std::string head(std::min<std::uint64_t>(source->size(), 512), '\0');
   source->read_at(0, std::as_writable_bytes(std::span(head)));
   if (base_name(path).ends_with(".distcp")) {
-    throw Error(ErrorCode::kUnsupported, "this is one data file of a DCP checkpoint; open its directory").in_file(path);
+    throw Error(ErrorCode::kUnsupported, "this is one data file of a DCP checkpoint; open its directory")
+        .in_file(path);
   }
-  if (head.starts_with("PK\3\4") || looks_like_legacy_torch(head)) return open_torch_checkpoint(source, limits);
+  if (head.starts_with("PK\3\4") || looks_like_legacy_torch(head))
+    return open_torch_checkpoint(source, limits);
   if (head.size() > 8 && head[8] == '{' && load<std::uint64_t>(head.data()) <= source->size() - 8) {
     return open_safetensors(source, limits);
   }
-  throw Error(ErrorCode::kUnsupported,
-              "neither a torch.save archive (begins with PK) nor a safetensors file (a length, then a JSON header)")
+  throw Error(
+      ErrorCode::kUnsupported,
+      "neither a torch.save archive (begins with PK) nor a safetensors file (a length, then a JSON header)")
       .in_file(path);
 }
 
@@ -158,7 +164,8 @@ Tensor Checkpoint::read(std::string_view tensor, const Selection& selection) con
       throw Error(ErrorCode::kInvalidArgument, "this is an object, not a tensor").of_tensor(tensor);
     }
     const auto& all = tensors();
-    why = "no such tensor" + did_you_mean(near_names(tensor, all.size(), [&](std::size_t i) { return all[i].name; }));
+    why = "no such tensor" +
+          did_you_mean(near_names(tensor, all.size(), [&](std::size_t i) { return all[i].name; }));
   }
   throw Error(ErrorCode::kNotFound, why).of_tensor(tensor);
 }

@@ -126,7 +126,8 @@ TEST(Open, SendsADataFileToItsDirectory) {
 
 TEST(Open, LeavesOldTorchFilesToTheirOwnMessage) {
   const TestFolder folder;
-  const std::string path = folder.write("old.pt", std::string("\x80\x02\x8a\x0a", 4) + std::string(100, '\0'));
+  const std::string path =
+      folder.write("old.pt", std::string("\x80\x02\x8a\x0a", 4) + std::string(100, '\0'));
   const Error e = error_of([&] { Checkpoint::open(path); });
   EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
   EXPECT_EQ(e.file(), path);

@@ -140,7 +140,8 @@ Selection parse_selection(std::string_view text, const Shape& shape) {
     named += !rest;
     if (rests > 1) Parser::fail_at(item.at, "'...' may appear once");
     if (named > shape.rank()) {
-      Parser::fail_at(item.at, fmt::format("too many dimensions, the tensor has the shape {}", to_string(shape)));
+      Parser::fail_at(item.at,
+                      fmt::format("too many dimensions, the tensor has the shape {}", to_string(shape)));
     }
   }
   Selection selection;

@@ -43,11 +43,21 @@ TEST(ParseSelection, PointsAtTheOddCharacter) {
     std::uint64_t at;
     const char* says;
   } bad[] = {
-      {"[10]", 1, "outside"},          {"[0, -21]", 4, "outside"},       {"[1,2,3,4]", 7, "too many dimensions"},
-      {"[::0]", 3, "step"},            {"[::-1]", 3, "step"},            {"[]", 1, "expected a number"},
-      {"[1,,2]", 3, "expected a number"}, {"[1", 2, "expected ',' or ']'"}, {"[1] x", 4, "nothing after"},
-      {"[a]", 1, "expected a number"}, {"[1:2:3:4]", 6, "expected ','"}, {"[..., ...]", 6, "once"},
-      {"[-]", 2, "digit"},             {"[99999999999999999999]", 1, "64 bits"}, {"1 2", 2, "expected ','"},
+      {"[10]", 1, "outside"},
+      {"[0, -21]", 4, "outside"},
+      {"[1,2,3,4]", 7, "too many dimensions"},
+      {"[::0]", 3, "step"},
+      {"[::-1]", 3, "step"},
+      {"[]", 1, "expected a number"},
+      {"[1,,2]", 3, "expected a number"},
+      {"[1", 2, "expected ',' or ']'"},
+      {"[1] x", 4, "nothing after"},
+      {"[a]", 1, "expected a number"},
+      {"[1:2:3:4]", 6, "expected ','"},
+      {"[..., ...]", 6, "once"},
+      {"[-]", 2, "digit"},
+      {"[99999999999999999999]", 1, "64 bits"},
+      {"1 2", 2, "expected ','"},
       {"[1.5]", 2, "expected ','"},
   };
   for (const auto& [text, at, says] : bad) {

@@ -29,7 +29,8 @@ class BoxReader {
     std::uint64_t last = from.first_element;
     for (std::size_t d = 0; d < selection.size(); ++d) {
       const Range& range = selection[d];
-      if (from.strides[d] < 0) throw Error(ErrorCode::kUnsupported, "the stored tensor has a negative stride");
+      if (from.strides[d] < 0)
+        throw Error(ErrorCode::kUnsupported, "the stored tensor has a negative stride");
       const auto stride = static_cast<std::uint64_t>(from.strides[d]);
       first = checked_add(first, checked_mul(static_cast<std::uint64_t>(range.start), stride));
       const std::int64_t reach = checked_add(range.start, checked_mul(range.count - 1, range.step));
@@ -41,7 +42,8 @@ class BoxReader {
     begin_ = checked_mul<std::uint64_t>(first, item_);
     end_ = checked_mul<std::uint64_t>(checked_add<std::uint64_t>(last, 1), item_);
     check_bounds();
-    std::stable_sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.from > b.from; });
+    std::stable_sort(axes_.begin(), axes_.end(),
+                     [](const Axis& a, const Axis& b) { return a.from > b.from; });
     choose_block();
   }
 
@@ -58,9 +60,9 @@ class BoxReader {
           .at(from_.storage_offset);
     }
     if (checked_add(from_.storage_offset, from_.storage_bytes) > from_.source->size()) {
-      throw Error(ErrorCode::kCorrupt, fmt::format("a storage of {} bytes from {} on, in {} bytes",
-                                                   from_.storage_bytes, from_.storage_offset,
-                                                   from_.source->size()));
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("a storage of {} bytes from {} on, in {} bytes", from_.storage_bytes,
+                              from_.storage_offset, from_.source->size()));
     }
   }
 
@@ -129,7 +131,8 @@ class BoxReader {
     const std::uint64_t bytes = extent_ + step * static_cast<std::uint64_t>(steps - 1);
     if (buffer_.size() < bytes) buffer_.resize(bytes);
     read(from, std::span(buffer_).first(bytes));
-    copy(block_view(buffer_.data(), from_.dtype, steps, &Axis::from), block_view(to, to_.dtype, steps, &Axis::to));
+    copy(block_view(buffer_.data(), from_.dtype, steps, &Axis::from),
+         block_view(to, to_.dtype, steps, &Axis::to));
   }
 
   TensorView block_view(std::byte* data, DType dtype, std::int64_t steps, std::int64_t Axis::*stride) const {
@@ -157,8 +160,8 @@ class BoxReader {
   // Reads that followed each other from the storage's first byte to its last have seen all of it.
   void check_crc() const {
     if (!from_.crc || !in_order_ || next_ != from_.storage_bytes || crc_ == *from_.crc) return;
-    throw Error(ErrorCode::kCorrupt, fmt::format("the elements' CRC-32 is {:08x}, the archive says {:08x}", crc_,
-                                                 *from_.crc))
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("the elements' CRC-32 is {:08x}, the archive says {:08x}", crc_, *from_.crc))
         .at(from_.storage_offset);
   }
 

@@ -14,7 +14,7 @@ struct StoredElements {
   const ByteSource* source = nullptr;
   std::uint64_t storage_offset = 0;  // of the storage, in the source
   std::uint64_t storage_bytes = 0;
-  std::uint64_t first_element = 0;   // of the tensor, in the storage, in elements
+  std::uint64_t first_element = 0;  // of the tensor, in the storage, in elements
   DType dtype = DType::kFloat32;
   Shape shape;
   Shape strides;                     // in elements, none negative

@@ -43,8 +43,8 @@ class SafetensorsCheckpoint final : public Checkpoint {
  public:
   using OpenFile = std::function<std::shared_ptr<const ByteSource>(const std::string&)>;
 
-  SafetensorsCheckpoint(Format format, std::vector<DataFile> files, SafetensorsIndex index, OpenFile open_file,
-                        std::shared_ptr<const Directory> directory, const Limits& limits)
+  SafetensorsCheckpoint(Format format, std::vector<DataFile> files, SafetensorsIndex index,
+                        OpenFile open_file, std::shared_ptr<const Directory> directory, const Limits& limits)
       : format_(format),
         files_(std::move(files)),
         index_(std::move(index)),
@@ -62,7 +62,9 @@ class SafetensorsCheckpoint final : public Checkpoint {
   std::vector<ChunkPlace> chunks(std::size_t tensor) const override {
     std::vector<ChunkPlace> places;
     for (const Piece& piece : pieces_of(tensor)) {
-      places.push_back({{piece.offsets, piece.entry->shape}, files_[piece.file].name, piece.entry->offset,
+      places.push_back({{piece.offsets, piece.entry->shape},
+                        files_[piece.file].name,
+                        piece.entry->offset,
                         piece.entry->bytes});
     }
     return places;
@@ -72,7 +74,8 @@ class SafetensorsCheckpoint final : public Checkpoint {
     std::vector<FileSummary> files;
     for (const DataFile& file : files_) {
       std::uint64_t needed = file.header.data_offset;
-      for (const SafetensorsEntry& entry : file.header.tensors) needed = std::max(needed, entry.offset + entry.bytes);
+      for (const SafetensorsEntry& entry : file.header.tensors)
+        needed = std::max(needed, entry.offset + entry.bytes);
       files.push_back({file.name, std::nullopt, needed, true});
     }
     if (directory_ == nullptr) {
@@ -93,9 +96,11 @@ class SafetensorsCheckpoint final : public Checkpoint {
     const bool one = format_ == Format::kSafetensors;
     facts.emplace_back("format", one ? "safetensors file" : "Hugging Face directory of safetensors files");
     if (!one) facts.emplace_back("data files", std::to_string(files_.size()));
-    const auto missing = std::count_if(files_.begin(), files_.end(), [](const DataFile& f) { return f.missing; });
+    const auto missing =
+        std::count_if(files_.begin(), files_.end(), [](const DataFile& f) { return f.missing; });
     if (missing > 0) facts.emplace_back("missing files", std::to_string(missing));
-    if (!index_.weight_map.empty()) facts.emplace_back("total size in the index", std::to_string(index_.total_size));
+    if (!index_.weight_map.empty())
+      facts.emplace_back("total size in the index", std::to_string(index_.total_size));
     add_metadata(facts);
     facts.emplace_back("checksums", "none");
     return facts;
@@ -111,7 +116,8 @@ class SafetensorsCheckpoint final : public Checkpoint {
   std::string why_missing(std::string_view name) const override {
     for (const auto& [tensor, file] : index_.weight_map) {
       if (tensor != name) continue;
-      const auto found = std::find_if(files_.begin(), files_.end(), [&](const DataFile& f) { return f.name == file; });
+      const auto found =
+          std::find_if(files_.begin(), files_.end(), [&](const DataFile& f) { return f.name == file; });
       const bool missing = found == files_.end() || found->missing;
       return fmt::format("the index says it is in '{}', which {}", file,
                          missing ? "is missing" : "does not have it");
@@ -204,8 +210,8 @@ class SafetensorsCheckpoint final : public Checkpoint {
   OpenFile open_file_;
   std::shared_ptr<const Directory> directory_;  // null for a single file
   std::vector<TensorSummary> tensors_;
-  std::vector<std::vector<Piece>> pieces_;  // by tensor
-  std::vector<ObjectSummary> objects_;      // there are none
+  std::vector<std::vector<Piece>> pieces_;                       // by tensor
+  std::vector<ObjectSummary> objects_;                           // there are none
   std::unordered_map<std::string_view, std::size_t> positions_;  // while opening
 };
 
@@ -220,8 +226,9 @@ class SafetensorsCheckpoint::Reader final : public ChunkReader {
     const Piece& piece = pieces_[chunk];
     const auto source = checkpoint_.open_file_(checkpoint_.files_[piece.file].name);
     const SafetensorsEntry& entry = *piece.entry;
-    StoredElements elements{source.get(), entry.offset, entry.bytes, 0, entry.dtype, entry.shape,
-                            contiguous_strides(entry.shape), std::nullopt};
+    StoredElements elements{
+        source.get(), entry.offset, entry.bytes, 0, entry.dtype, entry.shape, contiguous_strides(entry.shape),
+        std::nullopt};
     try {
       read_box(elements, from, to);
     } catch (Error& e) {
@@ -266,11 +273,12 @@ std::unique_ptr<Checkpoint> open_safetensors(std::shared_ptr<const ByteSource> s
   std::vector<DataFile> files;
   files.push_back({std::string(base_name(source->name())), read_header(*source, limits), false});
   const auto open_file = [source](const std::string&) { return source; };
-  return std::make_unique<SafetensorsCheckpoint>(Format::kSafetensors, std::move(files), SafetensorsIndex{}, open_file,
-                                                 nullptr, limits);
+  return std::make_unique<SafetensorsCheckpoint>(Format::kSafetensors, std::move(files), SafetensorsIndex{},
+                                                 open_file, nullptr, limits);
 }
 
-std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> directory, const Limits& limits) {
+std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> directory,
+                                              const Limits& limits) {
   // The files of a model in Hugging Face's cache are links into its store of blobs, so links are followed;
   // only bare names get there.
   const auto open_files = std::make_shared<OpenFiles>(directory, limits, Links::kFollow);
@@ -297,8 +305,8 @@ std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> d
     }
   }
   const auto open_file = [open_files](const std::string& name) { return open_files->get(name); };
-  return std::make_unique<SafetensorsCheckpoint>(Format::kHuggingFace, std::move(files), std::move(index), open_file,
-                                                 std::move(directory), limits);
+  return std::make_unique<SafetensorsCheckpoint>(Format::kHuggingFace, std::move(files), std::move(index),
+                                                 open_file, std::move(directory), limits);
 }
 
 }  // namespace cairn

@@ -34,7 +34,8 @@ struct Safetensors : testing::Test {
 };
 
 TEST_F(Safetensors, ReadsOneFile) {
-  write("m.safetensors", {{"w", arange({2, 3})}, {"s", arange({}, 4)}, {"none", arange({0})}}, {{"format", "pt"}});
+  write("m.safetensors", {{"w", arange({2, 3})}, {"s", arange({}, 4)}, {"none", arange({0})}},
+        {{"format", "pt"}});
   const auto file = Checkpoint::open(folder / "m.safetensors");
   EXPECT_EQ(file->tensors().size(), 3u);
   EXPECT_EQ(floats(file->read("w")), floats(arange({6})));
@@ -126,7 +127,8 @@ TEST_F(Safetensors, RefusesShardsThatDiffer) {
 }
 
 TEST_F(Safetensors, RefusesOffsetsOfAnotherRank) {
-  write("a.safetensors", {{"w", arange({2})}}, {{"DCP_SHARDING_INFO", R"({"w": {"saved_offsets": [0, 0]}})"}});
+  write("a.safetensors", {{"w", arange({2})}},
+        {{"DCP_SHARDING_INFO", R"({"w": {"saved_offsets": [0, 0]}})"}});
   EXPECT_EQ(error_of([&] { Checkpoint::open(folder.path()); }).code(), ErrorCode::kCorrupt);
 }
 

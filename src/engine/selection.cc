@@ -90,8 +90,8 @@ std::optional<SelectedPart> part_in_box(const Selection& selection, const Box& b
   for (std::size_t d = 0; d < rank; ++d) {
     const std::int64_t begin = box.offsets[d], size = box.sizes[d];
     if (begin < 0 || size < 0) {
-      throw Error(ErrorCode::kCorrupt, fmt::format("a chunk is at {}, which is no place in a tensor",
-                                                   to_string(box)));
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("a chunk is at {}, which is no place in a tensor", to_string(box)));
     }
     const Range& range = selection[d];
     const std::int64_t first = first_at_or_after(range, begin);

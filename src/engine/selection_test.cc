@@ -15,13 +15,15 @@ TEST(CompleteSelection, TakesMissingDimensionsWhole) {
 
 TEST(CompleteSelection, RefusesWhatLeavesTheShape) {
   const Shape shape{4};
-  for (const Range bad : {Range{0, 5, 1}, Range{3, 2, 1}, Range{0, 3, 2}, Range{-1, 1, 1}, Range{5, 0, 1},
-                          Range{0, -1, 1}, Range{0, 1, 0}, Range{0, 1, -1}, Range{0, INT64_MAX, INT64_MAX},
-                          Range{4, 1, 1}}) {
+  for (const Range bad :
+       {Range{0, 5, 1}, Range{3, 2, 1}, Range{0, 3, 2}, Range{-1, 1, 1}, Range{5, 0, 1}, Range{0, -1, 1},
+        Range{0, 1, 0}, Range{0, 1, -1}, Range{0, INT64_MAX, INT64_MAX}, Range{4, 1, 1}}) {
     EXPECT_EQ(error_of([&] { complete_selection({bad}, shape); }).code(), ErrorCode::kInvalidArgument)
         << bad.start << " " << bad.count << " " << bad.step;
   }
-  EXPECT_EQ(error_of([&] { complete_selection({{0, 1, 1}, {0, 1, 1}}, shape); }).code(),
+  EXPECT_EQ(error_of([&] {
+              complete_selection({{0, 1, 1}, {0, 1, 1}}, shape);
+            }).code(),
             ErrorCode::kInvalidArgument);
   EXPECT_NO_THROW(complete_selection({{4, 0, 1}}, shape));
 }

@@ -6,7 +6,8 @@ namespace cairn {
 namespace {
 
 TEST(ShardingInfo, ReadsOffsetsByName) {
-  const auto info = parse_sharding_info(R"({"w": {"saved_offsets": [0, 8]}, "s": {"saved_offsets": []}})", {});
+  const auto info =
+      parse_sharding_info(R"({"w": {"saved_offsets": [0, 8]}, "s": {"saved_offsets": []}})", {});
   ASSERT_EQ(info.size(), 2u);
   EXPECT_EQ(info.at("w"), (Shape{0, 8}));
   EXPECT_EQ(info.at("s"), Shape{});
@@ -18,14 +19,14 @@ TEST(ShardingInfo, PassesOverAttributesItDoesNotKnow) {
 }
 
 TEST(ShardingInfo, RefusesOtherForms) {
-  for (const char* text : {"", "{", "[]", "7", "{\"w\": 7}", "{\"w\": [1]}", "{\"w\": {}}",
-                           "{\"w\": {\"saved_offsets\": 1}}", "{\"w\": {\"saved_offsets\": [-1]}}",
-                           "{\"w\": {\"saved_offsets\": [1.5]}}", "{\"w\": {\"saved_offsets\": [[1]]}}",
-                           "{\"w\": {\"saved_offsets\": [99999999999999999999]}}",
-                           "{\"w\": {\"saved_offsets\": [9223372036854775808]}}", "{\"w\": {\"a\": {}}}",
-                           "{\"w\": {\"saved_offsets\": [1], \"saved_offsets\": [2]}}",
-                           "{\"w\": {\"saved_offsets\": [1]}, \"w\": {\"saved_offsets\": [1]}}",
-                           "{\"w\": {\"saved_offsets\": [{}]}}", "{\"w\": {\"saved_offsets\": [1]}} x"}) {
+  for (const char* text :
+       {"", "{", "[]", "7", "{\"w\": 7}", "{\"w\": [1]}", "{\"w\": {}}", "{\"w\": {\"saved_offsets\": 1}}",
+        "{\"w\": {\"saved_offsets\": [-1]}}", "{\"w\": {\"saved_offsets\": [1.5]}}",
+        "{\"w\": {\"saved_offsets\": [[1]]}}", "{\"w\": {\"saved_offsets\": [99999999999999999999]}}",
+        "{\"w\": {\"saved_offsets\": [9223372036854775808]}}", "{\"w\": {\"a\": {}}}",
+        "{\"w\": {\"saved_offsets\": [1], \"saved_offsets\": [2]}}",
+        "{\"w\": {\"saved_offsets\": [1]}, \"w\": {\"saved_offsets\": [1]}}",
+        "{\"w\": {\"saved_offsets\": [{}]}}", "{\"w\": {\"saved_offsets\": [1]}} x"}) {
     EXPECT_EQ(error_of([&] { parse_sharding_info(text, {}); }).code(), ErrorCode::kCorrupt) << text;
   }
 }

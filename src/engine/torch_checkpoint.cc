@@ -71,7 +71,8 @@ class TorchCheckpoint final : public Checkpoint {
     add_record(facts, "format version", ".format_version");
     add_record(facts, "byteorder", "byteorder");
     add_record(facts, "alignment", ".storage_alignment");
-    if (const auto protocol = pickle_protocol()) facts.emplace_back("pickle protocol", std::to_string(*protocol));
+    if (const auto protocol = pickle_protocol())
+      facts.emplace_back("pickle protocol", std::to_string(*protocol));
     facts.emplace_back("records", std::to_string(file_->zip().entries().size()));
     facts.emplace_back("checksums", "zip CRC-32 per record");
     return facts;
@@ -108,7 +109,8 @@ class TorchCheckpoint final : public Checkpoint {
     return static_cast<std::uint64_t>(last) + 1;
   }
 
-  Tensor read_stored(std::string_view name, const TorchFile::Stored& stored, const Selection& selection) const;
+  Tensor read_stored(std::string_view name, const TorchFile::Stored& stored,
+                     const Selection& selection) const;
 
   // The value with the tensors inside it read, as deep as data.pkl may nest.
   Value loaded(const Value& value, std::string_view name, std::uint32_t depth) const {
@@ -181,7 +183,8 @@ Tensor TorchCheckpoint::read_stored(std::string_view name, const TorchFile::Stor
                                     const Selection& selection) const {
   try {
     const StoredTensor& tensor = stored.tensor;
-    return assemble(name, tensor.dtype, tensor.shape, {Box::whole(tensor.shape)}, selection, Reader(*file_, stored));
+    return assemble(name, tensor.dtype, tensor.shape, {Box::whole(tensor.shape)}, selection,
+                    Reader(*file_, stored));
   } catch (Error& e) {
     e.in_file(file_->source().name());
     throw;
@@ -190,7 +193,8 @@ Tensor TorchCheckpoint::read_stored(std::string_view name, const TorchFile::Stor
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> open_torch_checkpoint(std::shared_ptr<const ByteSource> source, const Limits& limits) {
+std::unique_ptr<Checkpoint> open_torch_checkpoint(std::shared_ptr<const ByteSource> source,
+                                                  const Limits& limits) {
   const std::string name = source->name();
   try {
     auto file = TorchFile::open(std::move(source), {limits.torch_pickle_bytes, limits.zip_entries}, limits);

@@ -20,7 +20,8 @@ std::vector<std::string> names(const auto& summaries) {
 
 TEST_F(TorchSave, FlattensItsDict) {
   const auto file = save(Dict{{"model", Dict{{"w", Value(arange({2, 3}))}, {"b", Value(arange({3}))}}},
-                              {"step", Value(7)}, {"betas", Tuple{{Value(0.9), Value(0.99)}}}});
+                              {"step", Value(7)},
+                              {"betas", Tuple{{Value(0.9), Value(0.99)}}}});
   EXPECT_EQ(names(file->tensors()), (std::vector<std::string>{"model.w", "model.b"}));
   EXPECT_EQ(names(file->objects()), (std::vector<std::string>{"step", "betas"}));
   EXPECT_EQ(file->tensors()[0].bytes, 24u);
@@ -52,9 +53,11 @@ TEST_F(TorchSave, NumbersAListOrTupleAtTheTop) {
 }
 
 TEST_F(TorchSave, LoadsTensorsInsideAnObject) {
-  const auto file = save(Dict{{"pair", Tuple{{Value(arange({2})), Value(List{Value(Dict{{"x", arange({1})}})})}}}});
+  const auto file =
+      save(Dict{{"pair", Tuple{{Value(arange({2})), Value(List{Value(Dict{{"x", arange({1})}})})}}}});
   EXPECT_TRUE(file->tensors().empty());
-  EXPECT_EQ(file->object("pair"), Value(Tuple{{Value(arange({2})), Value(List{Value(Dict{{"x", arange({1})}})})}}));
+  EXPECT_EQ(file->object("pair"),
+            Value(Tuple{{Value(arange({2})), Value(List{Value(Dict{{"x", arange({1})}})})}}));
 }
 
 TEST_F(TorchSave, SaysWhereElementsLie) {

@@ -83,7 +83,8 @@ std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSour
     const std::string_view known = "none, in this build without libzstd";
 #endif
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("the item went through the transform '{}'; known are: {}", transform.substr(0, 256), known));
+                fmt::format("the item went through the transform '{}'; known are: {}",
+                            transform.substr(0, 256), known));
   }
   return item;
 }

@@ -9,7 +9,8 @@
 namespace cairn {
 namespace {
 
-std::string undo(std::string_view bytes, const std::vector<std::string>& transforms, std::uint64_t most = 1 << 20) {
+std::string undo(std::string_view bytes, const std::vector<std::string>& transforms,
+                 std::uint64_t most = 1 << 20) {
   return read_all(*undo_transforms(memory_source(as_bytes(bytes)), transforms, most));
 }
 
@@ -36,7 +37,8 @@ TEST(UndoTransforms, UnpacksZstd) {
 }
 
 TEST(UndoTransforms, UnpacksWhatFillsItsBuffersExactly) {
-  for (const std::size_t size : {ZSTD_DStreamOutSize(), 2 * ZSTD_DStreamOutSize(), ZSTD_DStreamOutSize() + 1}) {
+  for (const std::size_t size :
+       {ZSTD_DStreamOutSize(), 2 * ZSTD_DStreamOutSize(), ZSTD_DStreamOutSize() + 1}) {
     const std::string bytes(size, 'x');
     EXPECT_EQ(undo(zstd(bytes), {"stream.zstd/1"}), bytes) << size;
   }

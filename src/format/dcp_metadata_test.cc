@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/test_errors.h"
-#include "format/pickle.h"
+#include "format/pickle_writer.h"
 
 namespace cairn {
 namespace {
@@ -54,6 +54,50 @@ TEST(DcpMetadata, WhatIsWrittenReadsBackEqual) {
 TEST(DcpMetadata, QuickAndPlainReadingAgree) {
   const std::string text = written(sample(40, 5));
   EXPECT_EQ(read_dcp_metadata_plainly(*memory_source(as_bytes(text))), parsed(text));
+}
+
+// What CPython writes: everything is memoised, and a string is fetched wherever it was first seen, also in the
+// middle of objects that were recognised whole.
+TEST(DcpMetadata, StringsFirstSeenInsideRecognisedObjectsAreFound) {
+  StringSink sink;
+  pickle::Writer w(sink, 4);
+  const auto object = [&](std::string_view module, std::string_view name) {
+    w.global(module, name);
+    w.raw(")\x81");
+    w.memoize();
+    w.raw("}");
+    w.memoize();
+    w.mark();
+  };
+  constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
+  object(kModule, "Metadata");
+  w.shared_string("state_dict_metadata");
+  w.empty_dict();
+  w.shared_string("storage_data");
+  w.empty_dict();
+  w.mark();
+  for (int i = 0; i < 300; ++i) {
+    object(kModule, "MetadataIndex");
+    w.shared_string("fqn");
+    w.shared_string("name." + std::to_string(i));
+    w.shared_string("index");
+    w.none();
+    w.raw("ub");
+    object("torch.distributed.checkpoint.filesystem", "_StorageInfo");
+    w.shared_string("relative_path");
+    w.shared_string("file." + std::to_string(i / 7 % 5));
+    w.shared_string("offset");
+    w.integer(i);
+    w.shared_string("length");
+    w.integer(1);
+    w.raw("ub");
+  }
+  w.raw("uub");
+  w.finish();
+  const Metadata metadata = parsed(sink.text);
+  ASSERT_EQ(metadata.storage_data.size(), 300U);
+  EXPECT_EQ(metadata.storage_data.info(299).relative_path, "file.2");
+  EXPECT_EQ(metadata, read_dcp_metadata_plainly(*memory_source(as_bytes(sink.text))));
 }
 
 TEST(DcpMetadata, ZeroDimensionalAndHighRankTensorsSurvive) {

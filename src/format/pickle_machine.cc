@@ -333,9 +333,10 @@ const std::byte* Machine::try_recognize(const std::byte* p, Ref global) {
 
 void Machine::note_stretch(std::uint64_t begin, std::uint64_t end, std::uint64_t first_number) {
   constexpr std::uint32_t kObjects = 64;
-  if (!stretches_.empty() && stretches_.back().end == begin && stretches_.back().objects < kObjects) {
-    stretches_.back().end = end;
-    ++stretches_.back().objects;
+  Stretch* last = stretches_.empty() ? nullptr : &stretches_.back();
+  if (last != nullptr && last->end == begin && last->objects < kObjects && !last->recovered) {
+    last->end = end;
+    ++last->objects;
   } else {
     stretches_.push_back({first_number, begin, end, 1, false});
   }

@@ -174,7 +174,8 @@ def old_metadata(version):
 class Record:
     """One record as torch writes it; `local` and `central` overrides bend single header fields."""
 
-    def __init__(self, name, data=b"", top="archive/", crc=None, method=0, stored=None, local=None, central=None,
+    def __init__(self, name, data=b"", top="archive/", crc=None, method=0, stored=None, local=None,
+        central=None,
                  descriptor=None, before=b"", after=b"", align=64, described=None):
         self.name = (top + name).encode() if isinstance(name, str) else name
         self.data = data
@@ -210,12 +211,15 @@ class Record:
              "packed": len(self.stored), "size": len(self.data), "name": self.name, "at": at, "disk": 0,
              "extra": b"", "comment": b"", "made_by": 0, "version": 0, "external": 0}
         f.update(self.central)
-        return struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", f["made_by"], f["version"], f["flags"], f["method"], 0, 0,
-                           f["crc"], f["packed"], f["size"], len(f["name"]), len(f["extra"]), len(f["comment"]),
+        return struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", f["made_by"], f["version"], f["flags"],
+            f["method"], 0, 0,
+                           f["crc"], f["packed"], f["size"], len(f["name"]), len(f["extra"]),
+                               len(f["comment"]),
                            f["disk"], 0, f["external"], f["at"]) + f["name"] + f["extra"] + f["comment"]
 
 
-def archive(records, prefix=b"", gap=b"", end=None, end64=None, locator=None, zip64=True, comment=b"", tail=b"",
+def archive(records, prefix=b"", gap=b"", end=None, end64=None, locator=None, zip64=True, comment=b"",
+    tail=b"",
             order=None, boundaries=None):
     """A zip file. `boundaries`, if a list, receives the offset of every structure."""
     marks = [] if boundaries is None else boundaries
@@ -237,12 +241,14 @@ def archive(records, prefix=b"", gap=b"", end=None, end64=None, locator=None, zi
         out += records[i].directory(places[i])
     length = len(out) - start
     count = len(order) if order is not None else len(records)
-    f = {"disk": 0, "start_disk": 0, "here": count, "total": count, "length": length, "start": start, "size": 44}
+    f = {"disk": 0, "start_disk": 0, "here": count, "total": count, "length": length, "start": start,
+        "size": 44}
     f.update(end64 or {})
     if zip64:
         marks.append(len(out))
         at = len(out)
-        out += struct.pack("<4sQHHIIQQQQ", b"PK\6\6", f["size"], 0x031E, 0x2D, f["disk"], f["start_disk"], f["here"],
+        out += struct.pack("<4sQHHIIQQQQ", b"PK\6\6", f["size"], 0x031E, 0x2D, f["disk"], f["start_disk"],
+            f["here"],
                            f["total"], f["length"], f["start"])
         marks.append(len(out))
         g = {"disk": 0, "at": at, "disks": 1}
@@ -251,7 +257,8 @@ def archive(records, prefix=b"", gap=b"", end=None, end64=None, locator=None, zi
     marks.append(len(out))
     f = {"disk": 0, "start_disk": 0, "here": count, "total": count, "length": length, "start": start}
     f.update(end or {})
-    out += struct.pack("<4sHHHHIIH", b"PK\5\6", f["disk"], f["start_disk"], f["here"], f["total"], f["length"],
+    out += struct.pack("<4sHHHHIIH", b"PK\5\6", f["disk"], f["start_disk"], f["here"], f["total"],
+        f["length"],
                        f["start"], len(comment)) + comment
     return bytes(out) + tail
 
@@ -274,7 +281,8 @@ def rebuild(storage=None, offset=0, shape=(4,), stride=(1,), hooks=None, argumen
 def torch_records(pickle=None, data=bytes(range(16)), version=b"3\n", byteorder=b"little"):
     """The records of torch.save(torch.tensor of four floats)."""
     pickle = proto(2) + rebuild() + STOP if pickle is None else pickle
-    records = [Record("data.pkl", pickle), Record(".format_version", b"1"), Record(".storage_alignment", b"64")]
+    records = [Record("data.pkl", pickle), Record(".format_version", b"1"),
+        Record(".storage_alignment", b"64")]
     if byteorder is not None:
         records.append(Record("byteorder", byteorder))
     if data is not None:

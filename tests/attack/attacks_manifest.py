@@ -29,7 +29,8 @@ def header(version=1, flags=0, block=1 << 20, magic=MAGIC):
     return magic + struct.pack("<II", version, flags) + bytes(range(16)) + struct.pack("<Q", block)
 
 
-def section(name=b"__0_0.distcp", size=100, crcs=None, hashes=b"", items=((0, 40, 1), (40, 60, 2)), tag=b"FILE",
+def section(name=b"__0_0.distcp", size=100, crcs=None, hashes=b"", items=((0, 40, 1), (40, 60, 2)),
+    tag=b"FILE",
             name_bytes=None, item_count=None, block=1 << 20):
     if crcs is None:
         crcs = struct.pack("<I", 7) * -(-size // block)
@@ -38,7 +39,8 @@ def section(name=b"__0_0.distcp", size=100, crcs=None, hashes=b"", items=((0, 40
         name + crcs + hashes + b"".join(struct.pack("<QQI", *item) for item in items)
 
 
-def manifest(*sections, head=None, files=None, items=None, blocks=None, length=None, tag=b"END ", crc=None, tail=b""):
+def manifest(*sections, head=None, files=None, items=None, blocks=None, length=None, tag=b"END ", crc=None,
+    tail=b""):
     body = (header() if head is None else head) + b"".join(sections)
     files = len(sections) if files is None else files
     items = 2 * len(sections) if items is None else items
@@ -57,12 +59,14 @@ def rows():
     yield "bytes-at-limit", "ok", "as large as allowed", good, f"manifest_bytes={len(good)}"
     yield "bytes-over-limit", "limit", "one byte larger than allowed", good, f"manifest_bytes={len(good) - 1}"
     yield "empty", "corrupt", "no bytes", b""
-    yield "magic", "corrupt|unsupported", "another magic", manifest(section(), head=header(magic=b"CAIRNMG\n"))
+    yield "magic", "corrupt|unsupported", "another magic", \
+        manifest(section(), head=header(magic=b"CAIRNMG\n"))
     yield "version-0", "unsupported", "version 0", manifest(section(), head=header(version=0))
     yield "version-2", "unsupported", "version 2", manifest(section(), head=header(version=2))
     yield "flags", "unsupported|corrupt", "a flag nobody knows", manifest(section(), head=header(flags=2))
     for block in (0, 3, 1 << 31, 1 << 63):
-        yield f"block-{block}", "corrupt|limit", "an impossible block size", manifest(section(), head=header(block=block))
+        yield f"block-{block}", "corrupt|limit", "an impossible block size", \
+            manifest(section(), head=header(block=block))
     yield "crc", "corrupt", "a wrong checksum", manifest(section(), crc=1)
     for bit in range(0, len(good) * 8, 97):
         flipped = bytearray(good)
@@ -79,19 +83,25 @@ def rows():
     yield "items", "corrupt", "another number of items", manifest(section(), items=3)
     yield "blocks", "corrupt", "another number of blocks", manifest(section(), blocks=2)
     yield "file-twice", "corrupt", "one file twice", manifest(section(), section())
-    yield "size-huge", "corrupt|limit", "a file of 2^63 bytes, with one checksum", manifest(section(size=2**63, crcs=bytes(4)))
+    yield "size-huge", "corrupt|limit", "a file of 2^63 bytes, with one checksum", \
+        manifest(section(size=2**63, crcs=bytes(4)))
     yield "size-max", "corrupt|limit", "a file of 2^64-1 bytes in blocks of one", manifest(
         section(size=2**64 - 1, crcs=bytes(4)), head=header(block=1))
-    yield "crcs-missing", "corrupt", "a checksum too few", manifest(section(size=(1 << 20) + 1, crcs=bytes(4)))
+    yield "crcs-missing", "corrupt", "a checksum too few", \
+        manifest(section(size=(1 << 20) + 1, crcs=bytes(4)))
     yield "hashes-missing", "corrupt", "strong, but no hashes", manifest(section(), head=header(flags=1))
     yield "item-count-huge", "corrupt|limit", "2^60 items", manifest(section(item_count=2**60))
-    yield "item-count-overflow", "corrupt|limit", "items x 20 past 2^64", manifest(section(item_count=2**64 // 20 + 1))
+    yield "item-count-overflow", "corrupt|limit", "items x 20 past 2^64", \
+        manifest(section(item_count=2**64 // 20 + 1))
     yield "items-overlap", "corrupt", "items that overlap", manifest(section(items=((0, 50, 1), (40, 60, 2))))
     yield "items-order", "corrupt", "items out of order", manifest(section(items=((40, 60, 1), (0, 40, 2))))
-    yield "item-outside", "corrupt", "an item past the end", manifest(section(items=((0, 40, 1), (40, 61, 2))))
-    yield "item-overflow", "corrupt|limit", "offset + length past 2^64", manifest(section(items=((0, 40, 1), (2**64 - 1, 2, 2))))
+    yield "item-outside", "corrupt", "an item past the end", \
+        manifest(section(items=((0, 40, 1), (40, 61, 2))))
+    yield "item-overflow", "corrupt|limit", "offset + length past 2^64", \
+        manifest(section(items=((0, 40, 1), (2**64 - 1, 2, 2))))
     yield "name-bytes-huge", "corrupt|limit", "a name of 4 GiB", manifest(section(name_bytes=2**32 - 1))
-    for name, path in {"parent": b"../x", "absolute": b"/etc/passwd", "nul": b"a\0b", "empty": b"", "empty-part": b"a//b", "dot": b"./a",
+    for name, path in {"parent": b"../x", "absolute": b"/etc/passwd", "nul": b"a\0b", "empty": b"",
+        "empty-part": b"a//b", "dot": b"./a",
                        "bad-utf8": b"\xff", "part-over-limit": b"a" * 256}.items():
         yield f"path-{name}", "corrupt|limit", f"a file named {path[:20]!r}", manifest(section(name=path))
     yield "path-part-at-limit", "ok", "a file name of 255 bytes", manifest(section(name=b"a" * 255))

@@ -28,17 +28,23 @@ def rows():
     yield "root-eval", "unsupported|corrupt", "eval at the root", root
     yield "root-exec-old", "unsupported|corrupt", "exec by GLOBAL", \
         proto(2) + old_global("__builtin__", "exec") + text("1/0") + TUPLE1 + REDUCE + STOP
-    yield "root-global", "unsupported|corrupt", "a bare class at the root", proto(4) + name_of("os", "system") + STOP
+    yield "root-global", "unsupported|corrupt", "a bare class at the root", \
+        proto(4) + name_of("os", "system") + STOP
     yield "root-int", "unsupported|corrupt", "a number at the root", proto(4) + number(7) + STOP
     yield "root-dict", "unsupported|corrupt", "a dict at the root", proto(4) + EMPTY_DICT + STOP
-    yield "root-other-class", "unsupported|corrupt", "a chunk at the root", proto(4) + chunk(size(0), size(1)) + STOP
+    yield "root-other-class", "unsupported|corrupt", "a chunk at the root", \
+        proto(4) + chunk(size(0), size(1)) + STOP
     evil = call("os", "system", text("true"))
-    yield "planner-os-system", "ok", "planner_data may hold anything; it is kept and never run", metadata(planner=evil)
+    yield "planner-os-system", "ok", "planner_data may hold anything; it is kept and never run", \
+        metadata(planner=evil)
     yield "state-os-system", "unsupported|corrupt", "a call where the entries should be", metadata(state=evil)
-    yield "entry-os-system", "unsupported|corrupt", "a call where a tensor should be", metadata(state=dict_of((text("w"), evil)))
+    yield "entry-os-system", "unsupported|corrupt", "a call where a tensor should be", \
+        metadata(state=dict_of((text("w"), evil)))
     yield "dtype-os-system", "unsupported|corrupt", "a call where a dtype should be", \
-        metadata(state=dict_of((text("w"), tensor(props=properties([evil, layout(), FALSE, memory_format(), FALSE])))))
-    yield "size-os-system", "unsupported|corrupt", "a call where a size should be", metadata(state=dict_of((text("w"), tensor(whole=evil))))
+        metadata(state=dict_of((text("w"),
+            tensor(props=properties([evil, layout(), FALSE, memory_format(), FALSE])))))
+    yield "size-os-system", "unsupported|corrupt", "a call where a size should be", \
+        metadata(state=dict_of((text("w"), tensor(whole=evil))))
     yield "path-os-system", "unsupported|corrupt", "a call where a path should be", \
         metadata(storage=dict_of((index("w", size(0)), place(path=evil))))
     yield "layout-other-function", "unsupported|corrupt", "another function where _get_layout should be", \
@@ -58,16 +64,25 @@ def rows():
     yield "state-missing", "corrupt", "no state_dict_metadata", \
         proto(4) + instance(CHECKPOINT, "Metadata", attributes(planner_data=NONE)) + STOP
     yield "state-list", "corrupt|unsupported", "entries in a list", metadata(state=list_of(text("w")))
-    yield "state-int-key", "corrupt|unsupported", "an entry named 7", metadata(state=dict_of((number(7), tensor())))
-    yield "build-with-list", "corrupt|unsupported", "a state that is a list", proto(4) + instance(CHECKPOINT, "Metadata", EMPTY_LIST) + STOP
-    yield "build-twice", "corrupt|unsupported", "two states for one object", good[:-1] + attributes(state_dict_metadata=EMPTY_DICT) + BUILD + STOP
+    yield "state-int-key", "corrupt|unsupported", "an entry named 7", \
+        metadata(state=dict_of((number(7), tensor())))
+    yield "build-with-list", "corrupt|unsupported", "a state that is a list", \
+        proto(4) + instance(CHECKPOINT, "Metadata", EMPTY_LIST) + STOP
+    yield "build-twice", "corrupt|unsupported", "two states for one object", \
+        good[:-1] + attributes(state_dict_metadata=EMPTY_DICT) + BUILD + STOP
     yield "newobj-with-arguments", "corrupt|unsupported", "a class called with arguments", \
-        proto(4) + name_of(CHECKPOINT, "Metadata") + tuple_of(NONE) + NEWOBJ + attributes(state_dict_metadata=EMPTY_DICT) + BUILD + STOP
-    yield "size-two-arguments", "corrupt|unsupported", "torch.Size of two arguments", one(tensor(whole=call("torch", "Size", tuple_of(), tuple_of())))
-    yield "size-no-arguments", "corrupt|unsupported", "torch.Size of nothing", one(tensor(whole=call("torch", "Size")))
-    yield "size-of-string", "corrupt|unsupported", "torch.Size of a string", one(tensor(whole=call("torch", "Size", text("ab"))))
-    yield "size-with-string", "corrupt|unsupported", "a dimension that is a string", one(tensor(whole=call("torch", "Size", tuple_of(text("4")))))
-    yield "size-with-float", "corrupt|unsupported", "a dimension that is a float", one(tensor(whole=call("torch", "Size", tuple_of(b"G" + struct.pack(">d", 4.0)))))
+        proto(4) + name_of(CHECKPOINT,
+            "Metadata") + tuple_of(NONE) + NEWOBJ + attributes(state_dict_metadata=EMPTY_DICT) + BUILD + STOP
+    yield "size-two-arguments", "corrupt|unsupported", "torch.Size of two arguments", \
+        one(tensor(whole=call("torch", "Size", tuple_of(), tuple_of())))
+    yield "size-no-arguments", "corrupt|unsupported", "torch.Size of nothing", \
+        one(tensor(whole=call("torch", "Size")))
+    yield "size-of-string", "corrupt|unsupported", "torch.Size of a string", \
+        one(tensor(whole=call("torch", "Size", text("ab"))))
+    yield "size-with-string", "corrupt|unsupported", "a dimension that is a string", \
+        one(tensor(whole=call("torch", "Size", tuple_of(text("4")))))
+    yield "size-with-float", "corrupt|unsupported", "a dimension that is a float", \
+        one(tensor(whole=call("torch", "Size", tuple_of(b"G" + struct.pack(">d", 4.0)))))
     yield "properties-of-four", "corrupt|unsupported", "TensorProperties of four", \
         one(tensor(props=properties([dtype(), layout(), FALSE, memory_format()])))
     yield "properties-of-six", "ok", "TensorProperties of six, as a later torch wrote it", \
@@ -76,36 +91,47 @@ def rows():
         one(tensor(props=instance(CHECKPOINT, "TensorProperties", EMPTY_DICT)))
     yield "properties-int-flag", "corrupt|unsupported", "requires_grad that is a string", \
         one(tensor(props=properties([dtype(), layout(), text("no"), memory_format(), FALSE])))
-    yield "dtype-unknown", "unsupported", "torch.float99", one(tensor(props=properties([dtype("float99"), layout(), FALSE, memory_format(), FALSE])))
+    yield "dtype-unknown", "unsupported", "torch.float99", \
+        one(tensor(props=properties([dtype("float99"), layout(), FALSE, memory_format(), FALSE])))
     yield "dtype-not-a-dtype", "unsupported|corrupt", "torch.load where a dtype should be", \
         one(tensor(props=properties([dtype("load"), layout(), FALSE, memory_format(), FALSE])))
-    yield "memory-format-unknown", "corrupt|unsupported", "memory format 9", one(tensor(props=properties([dtype(), layout(), FALSE, memory_format(9), FALSE])))
-    yield "chunk-is-int", "corrupt|unsupported", "a number among the chunks", one(tensor(chunks=list_of(number(1))))
+    yield "memory-format-unknown", "corrupt|unsupported", "memory format 9", \
+        one(tensor(props=properties([dtype(), layout(), FALSE, memory_format(9), FALSE])))
+    yield "chunk-is-int", "corrupt|unsupported", "a number among the chunks", \
+        one(tensor(chunks=list_of(number(1))))
     yield "chunks-not-a-list", "corrupt|unsupported", "chunks in a dict", one(tensor(chunks=EMPTY_DICT))
-    yield "chunk-rank-mismatch", "corrupt", "offsets of one dimension, sizes of two", one(tensor((4,), chunks=list_of(chunk(size(0), size(2, 2)))))
+    yield "chunk-rank-mismatch", "corrupt", "offsets of one dimension, sizes of two", \
+        one(tensor((4,), chunks=list_of(chunk(size(0), size(2, 2)))))
     yield "chunk-rank-differs-from-tensor", "corrupt", "a chunk of two dimensions in a tensor of one", \
         one(tensor((4,), chunks=list_of(chunk(size(0, 0), size(2, 2)))))
     yield "chunk-outside", "ok", "a chunk beyond the tensor: the cover is judged later, by name", \
         one(tensor((4,), chunks=list_of(chunk(size(2), size(4)))))
     yield "chunk-overlap", "ok", "chunks that overlap: the cover is judged later, by name", \
         one(tensor((4,), chunks=list_of(chunk(size(0), size(3)), chunk(size(2), size(2)))))
-    yield "chunk-negative-offset", "corrupt", "an offset of -1", one(tensor((4,), chunks=list_of(chunk(size(-1), size(4)))))
-    yield "chunk-negative-size", "corrupt", "a size of -1", one(tensor((4,), chunks=list_of(chunk(size(0), size(-1)))))
+    yield "chunk-negative-offset", "corrupt", "an offset of -1", \
+        one(tensor((4,), chunks=list_of(chunk(size(-1), size(4)))))
+    yield "chunk-negative-size", "corrupt", "a size of -1", \
+        one(tensor((4,), chunks=list_of(chunk(size(0), size(-1)))))
     yield "chunk-missing-sizes", "corrupt", "a chunk without sizes", \
         one(tensor(chunks=list_of(instance(CHECKPOINT, "ChunkStorageMetadata", attributes(offsets=size(0))))))
     yield "tensor-missing-size", "corrupt", "a tensor without a size", \
-        one(instance(CHECKPOINT, "TensorStorageMetadata", attributes(properties=properties(), chunks=EMPTY_LIST)))
+        one(instance(CHECKPOINT, "TensorStorageMetadata",
+            attributes(properties=properties(), chunks=EMPTY_LIST)))
     yield "tensor-negative-dim", "corrupt", "a dimension of -4", one(tensor(whole=size(-4)))
     yield "tensor-rank-at-limit", "ok", "64 dimensions", one(tensor((1,) * 64))
     yield "tensor-rank-over-limit", "limit", "65 dimensions", one(tensor((1,) * 65))
     yield "tensor-volume-at-limit", "ok", "2^60 floats: 2^62 bytes", one(tensor((2**30, 2**30)))
     yield "tensor-volume-over-limit", "limit", "one row more than 2^62 bytes", one(tensor((2**30 + 1, 2**30)))
     yield "tensor-volume-overflow", "limit", "a product past 2^64", one(tensor((2**40, 2**40)))
-    yield "tensor-volume-wraps-to-zero", "limit", "a product that is 0 in 64 bits", one(tensor((2**32, 2**32)))
+    yield "tensor-volume-wraps-to-zero", "limit", "a product that is 0 in 64 bits", \
+        one(tensor((2**32, 2**32)))
     yield "dimension-past-int64", "corrupt|limit", "a dimension of 2^63", one(tensor(whole=size(2**63)))
-    yield "duplicate-entry", "corrupt", "one name twice", metadata(state=dict_of((text("w"), tensor()), (text("w"), tensor((5,)))))
+    yield "duplicate-entry", "corrupt", "one name twice", \
+        metadata(state=dict_of((text("w"), tensor()), (text("w"), tensor((5,)))))
     yield "duplicate-attribute", "ok", "one attribute twice: the last one counts, as in Python", \
-        proto(4) + instance(CHECKPOINT, "Metadata", dict_of((text("state_dict_metadata"), EMPTY_DICT), (text("state_dict_metadata"), EMPTY_DICT))) + STOP
+        proto(4) + instance(CHECKPOINT, "Metadata",
+            dict_of((text("state_dict_metadata"), EMPTY_DICT),
+            (text("state_dict_metadata"), EMPTY_DICT))) + STOP
     yield "duplicate-storage", "corrupt", "one item at two places", \
         metadata(storage=dict_of((index("w", size(0)), place()), (index("w", size(0)), place(offset=16))))
 
@@ -115,47 +141,69 @@ def rows():
 
     yield "offset-negative", "corrupt", "an offset of -1", at(offset=-1)
     yield "length-negative", "corrupt", "a length of -1", at(length=-1)
-    yield "offset-plus-length-overflow", "corrupt|limit", "an end past 2^63", at(offset=2**63 - 1, length=2**63 - 1)
-    yield "offset-past-int64", "corrupt|limit", "an offset of 2^63, in the nine bytes LONG1 may have", at(offset=2**63)
-    yield "long1-ten-bytes", "corrupt|limit|unsupported", "LONG1 of ten bytes", at(offset=long1(b"\1" + b"\0" * 9))
-    yield "long1-at-limit", "ok", "LONG1 of nine bytes, where any number may stand", metadata(planner=long1(b"\xff" * 8 + b"\0"))
-    yield "long1-over-limit", "limit", "LONG1 of ten bytes, where any number may stand", metadata(planner=long1(b"\xff" * 9 + b"\0"))
+    yield "offset-plus-length-overflow", "corrupt|limit", "an end past 2^63", \
+        at(offset=2**63 - 1, length=2**63 - 1)
+    yield "offset-past-int64", "corrupt|limit", "an offset of 2^63, in the nine bytes LONG1 may have", \
+        at(offset=2**63)
+    yield "long1-ten-bytes", "corrupt|limit|unsupported", "LONG1 of ten bytes", \
+        at(offset=long1(b"\1" + b"\0" * 9))
+    yield "long1-at-limit", "ok", "LONG1 of nine bytes, where any number may stand", \
+        metadata(planner=long1(b"\xff" * 8 + b"\0"))
+    yield "long1-over-limit", "limit", "LONG1 of ten bytes, where any number may stand", \
+        metadata(planner=long1(b"\xff" * 9 + b"\0"))
     yield "offset-string", "corrupt|unsupported", "an offset that is a string", at(offset=text("0"))
-    yield "offset-float", "corrupt|unsupported", "an offset that is a float", at(offset=b"G" + struct.pack(">d", 1.0))
+    yield "offset-float", "corrupt|unsupported", "an offset that is a float", \
+        at(offset=b"G" + struct.pack(">d", 1.0))
     deep = "/".join(["a" * 255] * 15)
     for name, path, verdict in (
-        ("parent", "../x", "corrupt"), ("parent-inside", "a/../../x", "corrupt"), ("parent-last", "a/..", "corrupt"),
+        ("parent", "../x", "corrupt"), ("parent-inside", "a/../../x", "corrupt"),
+            ("parent-last", "a/..", "corrupt"),
         ("absolute", "/etc/passwd", "corrupt"), ("nul", "a\0b", "corrupt"), ("empty", "", "corrupt"),
         ("dot", ".", "corrupt"), ("dot-slash", "./a", "corrupt"), ("empty-part", "a//b", "corrupt"),
-        ("trailing-slash", "a/", "corrupt"), ("part-at-limit", "a" * 255, "ok"), ("part-over-limit", "a" * 256, "corrupt|limit"),
-        ("at-limit", f"{deep}/{'b' * 128}/{'c' * 127}", "ok"), ("over-limit", f"{deep}/{'b' * 128}/{'c' * 128}", "corrupt|limit"),
+        ("trailing-slash", "a/", "corrupt"), ("part-at-limit", "a" * 255, "ok"),
+            ("part-over-limit", "a" * 256, "corrupt|limit"),
+        ("at-limit", f"{deep}/{'b' * 128}/{'c' * 127}", "ok"),
+            ("over-limit", f"{deep}/{'b' * 128}/{'c' * 128}", "corrupt|limit"),
         ("subfolder", "a/b.distcp", "ok"), ("dots-in-name", "..a", "ok"),
     ):
         yield f"path-{name}", verdict, f"relative_path {path[:20]!r} ({len(path)} bytes)", at(path)
-    yield "fqn-at-limit", "ok", "a name of 4,096 bytes", metadata(state=dict_of((text("n" * 4096), blob())), storage=EMPTY_DICT)
-    yield "fqn-over-limit", "limit", "a name of 4,097 bytes", metadata(state=dict_of((text("n" * 4097), blob())), storage=EMPTY_DICT)
-    yield "index-fqn-at-limit", "ok", "a storage name of 4,096 bytes", metadata(storage=dict_of((index("n" * 4096), place())))
-    yield "index-fqn-over-limit", "limit", "a storage name of 4,097 bytes", metadata(storage=dict_of((index("n" * 4097), place())))
-    yield "fqn-bad-utf8", "corrupt", "a name that is not UTF-8", metadata(state=dict_of((text(b"\xff"), blob())))
+    yield "fqn-at-limit", "ok", "a name of 4,096 bytes", \
+        metadata(state=dict_of((text("n" * 4096), blob())), storage=EMPTY_DICT)
+    yield "fqn-over-limit", "limit", "a name of 4,097 bytes", \
+        metadata(state=dict_of((text("n" * 4097), blob())), storage=EMPTY_DICT)
+    yield "index-fqn-at-limit", "ok", "a storage name of 4,096 bytes", \
+        metadata(storage=dict_of((index("n" * 4096), place())))
+    yield "index-fqn-over-limit", "limit", "a storage name of 4,097 bytes", \
+        metadata(storage=dict_of((index("n" * 4097), place())))
+    yield "fqn-bad-utf8", "corrupt", "a name that is not UTF-8", \
+        metadata(state=dict_of((text(b"\xff"), blob())))
     yield "index-is-string", "ok", "storage_data keyed by strings belongs to a foreign storage", \
         metadata(storage=dict_of((text("w"), place())))
-    yield "place-is-int", "ok", "numbers where places should be belong to a foreign storage", metadata(storage=dict_of((index("w"), number(1))))
+    yield "place-is-int", "ok", "numbers where places should be belong to a foreign storage", \
+        metadata(storage=dict_of((index("w"), number(1))))
 
     # Size and nesting.
     yield "planner-string-at-limit", "ok", "a string of 64 KiB", metadata(planner=text("x" * 65536))
-    yield "planner-string-over-limit", "limit", "a string of 64 KiB and one byte", metadata(planner=text("x" * 65537))
-    yield "planner-depth-100k", "limit", "tuples 100,000 deep", metadata(planner=EMPTY_TUPLE + TUPLE1 * 100000)
-    yield "planner-marks-at-limit", "ok", "60 MARKs, with the four around them 64", metadata(planner=MARK * 63 + TUPLE * 63)
+    yield "planner-string-over-limit", "limit", "a string of 64 KiB and one byte", \
+        metadata(planner=text("x" * 65537))
+    yield "planner-depth-100k", "limit", "tuples 100,000 deep", \
+        metadata(planner=EMPTY_TUPLE + TUPLE1 * 100000)
+    yield "planner-marks-at-limit", "ok", "60 MARKs, with the four around them 64", \
+        metadata(planner=MARK * 63 + TUPLE * 63)
     yield "planner-marks-over-limit", "limit", "65 open MARKs", metadata(planner=MARK * 65 + TUPLE * 65)
-    yield "planner-self-list", "limit|corrupt", "a list that holds itself", metadata(planner=EMPTY_LIST + put(0) + get(0) + APPEND)
+    yield "planner-self-list", "limit|corrupt", "a list that holds itself", \
+        metadata(planner=EMPTY_LIST + put(0) + get(0) + APPEND)
     parts = [list_of(text("ha")) + put(0)] + [list_of(*[get(n)] * 10) + put(n + 1) for n in range(9)]
     yield "planner-billion-laughs", "limit", "10^9 strings in 400 bytes", metadata(planner=tuple_of(*parts))
     yield "memo-ahead", "limit", "a memo index 1,025 ahead", metadata(planner=NONE + put(1025))
     yield "memo-unset", "corrupt", "a get before the put", metadata(planner=get(9))
-    yield "stack-at-limit", "ok", "values on the stack, with those below them 65,536", metadata(planner=MARK + NONE * (65536 - 5) + TUPLE)
-    yield "stack-over-limit", "limit", "65,537 values on the stack", metadata(planner=MARK + NONE * 65537 + TUPLE)
+    yield "stack-at-limit", "ok", "values on the stack, with those below them 65,536", \
+        metadata(planner=MARK + NONE * (65536 - 5) + TUPLE)
+    yield "stack-over-limit", "limit", "65,537 values on the stack", \
+        metadata(planner=MARK + NONE * 65537 + TUPLE)
     yield "shared-size", "ok", "one torch.Size used three times", \
-        metadata(state=dict_of((text("w"), tensor(whole=size(0) + MEMOIZE, chunks=list_of(chunk(get(0), get(0)))))))
+        metadata(state=dict_of((text("w"),
+            tensor(whole=size(0) + MEMOIZE, chunks=list_of(chunk(get(0), get(0)))))))
     many = dict_of(*((text(f"layer.{i}"), tensor()) for i in range(300)))
     yield "many-entries", "ok", "300 tensors", metadata(state=many, storage=EMPTY_DICT)
 

@@ -28,17 +28,21 @@ def cases():
     yield "pickle-protocol-0", "pickle", "unsupported|corrupt", "the text protocol", b"(lp0\nI1\na."
     yield "pickle-protocol-1", "pickle", "unsupported|corrupt", "no PROTO opcode", b"]K\x01a."
     yield "pickle-protocol-1-marked", "pickle", "unsupported", "PROTO 1", proto(1) + NONE + STOP
-    yield "pickle-protocol-6", "pickle", "unsupported", "a protocol that does not exist", proto(6) + NONE + STOP
-    yield "pickle-protocol-twice", "pickle", "corrupt|unsupported", "PROTO in the middle", four + proto(4) + NONE + STOP
+    yield "pickle-protocol-6", "pickle", "unsupported", "a protocol that does not exist", \
+        proto(6) + NONE + STOP
+    yield "pickle-protocol-twice", "pickle", "corrupt|unsupported", "PROTO in the middle", \
+        four + proto(4) + NONE + STOP
     yield "pickle-empty", "pickle", "corrupt", "no bytes", b""
     yield "pickle-only-proto", "pickle", "corrupt", "ends after PROTO", four
     yield "pickle-no-stop", "pickle", "corrupt", "STOP is missing", four + NONE
     yield "pickle-two-stops", "pickle", "corrupt", "bytes after STOP", four + NONE + STOP + STOP
     yield "pickle-tail", "pickle", "corrupt", "a second pickle behind the first", ok + ok
     yield "pickle-stop-on-empty-stack", "pickle", "corrupt", "STOP with nothing to return", four + STOP
-    yield "pickle-stop-with-two-values", "pickle", "corrupt", "STOP with two values", four + NONE + NONE + STOP
+    yield "pickle-stop-with-two-values", "pickle", "corrupt", "STOP with two values", \
+        four + NONE + NONE + STOP
     yield "pickle-stop-with-mark", "pickle", "corrupt", "STOP with an open MARK", four + NONE + MARK + STOP
-    yield "pickle-unknown-opcode", "pickle", "unsupported|corrupt", "a byte that is no opcode", four + b"\xff" + STOP
+    yield "pickle-unknown-opcode", "pickle", "unsupported|corrupt", "a byte that is no opcode", \
+        four + b"\xff" + STOP
 
     for name, program in {
         "ext1": four + b"\x82\x01" + STOP,
@@ -71,7 +75,8 @@ def cases():
     yield ("metadata-op-binpersid", "metadata", "unsupported", "persistent ids have no place in .metadata",
            metadata(planner=text("0") + BINPERSID))
 
-    yield "pickle-mark-underflow", "pickle", "corrupt", "APPENDS without MARK", four + EMPTY_LIST + NONE + APPENDS + STOP
+    yield "pickle-mark-underflow", "pickle", "corrupt", "APPENDS without MARK", \
+        four + EMPTY_LIST + NONE + APPENDS + STOP
     yield "pickle-tuple-without-mark", "pickle", "corrupt", "TUPLE without MARK", four + NONE + TUPLE + STOP
     yield "pickle-stack-underflow", "pickle", "corrupt", "TUPLE2 of one value", four + NONE + TUPLE2 + STOP
     yield "pickle-underflow-past-mark", "pickle", "corrupt", "TUPLE2 reaches below the MARK", \
@@ -80,17 +85,24 @@ def cases():
         four + EMPTY_TUPLE + NONE + NONE + SETITEM + STOP
     yield "pickle-setitem-on-list", "pickle", "corrupt", "a list has no keys", \
         four + EMPTY_LIST + number(0) + NONE + SETITEM + STOP
-    yield "pickle-append-on-dict", "pickle", "corrupt", "a dict has no end", four + EMPTY_DICT + NONE + APPEND + STOP
-    yield "pickle-append-on-string", "pickle", "corrupt", "a string is no list", four + text("a") + NONE + APPEND + STOP
+    yield "pickle-append-on-dict", "pickle", "corrupt", "a dict has no end", \
+        four + EMPTY_DICT + NONE + APPEND + STOP
+    yield "pickle-append-on-string", "pickle", "corrupt", "a string is no list", \
+        four + text("a") + NONE + APPEND + STOP
     yield "pickle-setitems-odd", "pickle", "corrupt", "a key without a value", \
         four + EMPTY_DICT + MARK + text("a") + SETITEMS + STOP
-    yield "pickle-build-on-int", "pickle", "corrupt", "a number has no state", four + number(1) + EMPTY_DICT + BUILD + STOP
-    yield "pickle-reduce-on-int", "pickle", "corrupt|unsupported", "a number cannot be called", four + number(1) + EMPTY_TUPLE + REDUCE + STOP
+    yield "pickle-build-on-int", "pickle", "corrupt", "a number has no state", \
+        four + number(1) + EMPTY_DICT + BUILD + STOP
+    yield "pickle-reduce-on-int", "pickle", "corrupt|unsupported", "a number cannot be called", \
+        four + number(1) + EMPTY_TUPLE + REDUCE + STOP
     yield "pickle-reduce-args-list", "pickle", "corrupt", "arguments must be a tuple", \
         four + name_of("torch", "Size") + EMPTY_LIST + REDUCE + STOP
-    yield "pickle-newobj-on-string", "pickle", "corrupt|unsupported", "a string is no class", four + text("a") + EMPTY_TUPLE + NEWOBJ + STOP
-    yield "pickle-stack-global-of-int", "pickle", "corrupt", "names are strings", four + number(1) + text("a") + STACK_GLOBAL + STOP
-    yield "pickle-memoize-on-empty-stack", "pickle", "corrupt", "nothing to remember", four + MEMOIZE + NONE + STOP
+    yield "pickle-newobj-on-string", "pickle", "corrupt|unsupported", "a string is no class", \
+        four + text("a") + EMPTY_TUPLE + NEWOBJ + STOP
+    yield "pickle-stack-global-of-int", "pickle", "corrupt", "names are strings", \
+        four + number(1) + text("a") + STACK_GLOBAL + STOP
+    yield "pickle-memoize-on-empty-stack", "pickle", "corrupt", "nothing to remember", \
+        four + MEMOIZE + NONE + STOP
     yield "pickle-put-over-mark", "pickle", "corrupt", "nothing above the MARK to remember", \
         four + NONE + MARK + put(0) + TUPLE + TUPLE2 + STOP
 
@@ -102,40 +114,59 @@ def cases():
 
     program = text("hello") + STOP
     yield "pickle-frame", "pickle", "ok", "a frame of the right length", four + frame(len(program)) + program
-    yield "pickle-frame-too-long", "pickle", "corrupt", "a frame longer than the file", four + frame(len(program) + 1) + program
+    yield "pickle-frame-too-long", "pickle", "corrupt", "a frame longer than the file", \
+        four + frame(len(program) + 1) + program
     yield "pickle-frame-huge", "pickle", "corrupt", "a frame of 2^63 bytes", four + frame(2**63) + program
     yield "pickle-frame-nested", "pickle", "corrupt", "a frame inside a frame", \
         four + frame(len(program) + 9) + frame(len(program)) + program
-    yield "pickle-frame-cuts-opcode", "pickle", "ok", "a frame is a hint for reading ahead: CPython ignores its end too", \
+    yield "pickle-frame-cuts-opcode", "pickle", "ok", \
+        "a frame is a hint for reading ahead: CPython ignores its end too", \
         four + frame(4) + program
 
     yield "pickle-string-too-long", "pickle", "corrupt", "a string of 4 GiB in a file of 10 bytes", \
         two + b"X" + struct.pack("<I", 0xFFFFFFFF) + b"abc" + STOP
     yield "pickle-string8-too-long", "pickle", "corrupt|limit", "a string of 2^63 bytes", \
         four + b"\x8d" + struct.pack("<Q", 2**63) + b"abc" + STOP
-    yield "pickle-string-long", "pickle", "ok", "a string longer than a .metadata may have", two + long_text("x" * 65537) + STOP
-    yield "pickle-string-over-limit", "pickle", "limit", "a string of 16 MiB and one byte", \
+    yield "pickle-string-long", "pickle", "ok", "a string longer than a .metadata may have", \
+        two + long_text("x" * 65537) + STOP
+    yield "pickle-string-16-mib", "pickle", "limit", "a string of 16 MiB and one byte", \
         two + long_text("x" * ((16 << 20) + 1)) + STOP
-    yield "pickle-bad-utf8", "pickle", "corrupt", "a string that is not UTF-8", four + text(b"\xff\xfe") + STOP
-    yield "pickle-overlong-utf8", "pickle", "corrupt", "a slash spelled in two bytes", four + text(b"\xc0\xaf") + STOP
-    yield "pickle-global-unterminated", "pickle", "corrupt", "GLOBAL without its second line", two + b"cos\nsystem"
+    hundred = two + long_text("x" * 100) + STOP
+    yield "pickle-string-at-limit", "pickle", "ok", "a string as long as allowed", hundred, \
+        "torch_string_bytes=100"
+    yield "pickle-string-over-limit", "pickle", "limit", "a string one byte longer than allowed", hundred, \
+        "torch_string_bytes=99"
+    yield "pickle-bad-utf8", "pickle", "corrupt", "a string that is not UTF-8", \
+        four + text(b"\xff\xfe") + STOP
+    yield "pickle-overlong-utf8", "pickle", "corrupt", "a slash spelled in two bytes", \
+        four + text(b"\xc0\xaf") + STOP
+    yield "pickle-global-unterminated", "pickle", "corrupt", "GLOBAL without its second line", \
+        two + b"cos\nsystem"
     yield "pickle-long1-empty", "pickle", "ok", "LONG1 of no bytes is 0", two + long1(b"") + STOP
     yield "pickle-long1-truncated", "pickle", "corrupt", "LONG1 past the end", two + b"\x8a\x09\x01" + STOP
 
     yield "pickle-depth-at-limit", "pickle", "ok", "lists 64 deep", four + nested(64) + STOP
     yield "pickle-depth-over-limit", "pickle", "limit", "lists 65 deep", four + nested(65) + STOP
-    yield "pickle-depth-100k", "pickle", "limit", "tuples 100,000 deep", four + EMPTY_TUPLE + TUPLE1 * 100000 + STOP
+    yield "pickle-depth-100k", "pickle", "limit", "tuples 100,000 deep", \
+        four + EMPTY_TUPLE + TUPLE1 * 100000 + STOP
     yield "pickle-marks-at-limit", "pickle", "ok", "64 open MARKs", four + MARK * 64 + TUPLE * 64 + STOP
     yield "pickle-marks-over-limit", "pickle", "limit", "65 open MARKs", four + MARK * 65 + TUPLE * 65 + STOP
-    yield "pickle-marks-100k", "pickle", "limit", "100,000 open MARKs", four + MARK * 100000 + TUPLE * 100000 + STOP
-    yield "pickle-stack-at-limit", "pickle", "ok", "65,536 values on the stack", two + MARK + NONE * 65536 + TUPLE + STOP
-    yield "pickle-stack-over-limit", "pickle", "limit", "65,537 values on the stack", two + MARK + NONE * 65537 + TUPLE + STOP
-    yield "pickle-self-list", "pickle", "limit|corrupt", "a list that holds itself", two + EMPTY_LIST + put(0) + get(0) + APPEND + STOP
+    yield "pickle-marks-100k", "pickle", "limit", "100,000 open MARKs", \
+        four + MARK * 100000 + TUPLE * 100000 + STOP
+    yield "pickle-stack-at-limit", "pickle", "ok", "65,536 values on the stack", \
+        two + MARK + NONE * 65536 + TUPLE + STOP
+    yield "pickle-stack-over-limit", "pickle", "limit", "65,537 values on the stack", \
+        two + MARK + NONE * 65537 + TUPLE + STOP
+    yield "pickle-self-list", "pickle", "limit|corrupt", "a list that holds itself", \
+        two + EMPTY_LIST + put(0) + get(0) + APPEND + STOP
     yield "pickle-self-dict", "pickle", "limit|corrupt", "a dict that holds itself", \
         two + EMPTY_DICT + put(0) + text("a") + get(0) + SETITEM + STOP
-    yield "pickle-shared-twice", "pickle", "ok", "one list, used twice", two + list_of(NONE) + put(0) + get(0) + TUPLE2 + STOP
-    yield "pickle-billion-laughs", "pickle", "limit", "10^9 strings in 400 bytes", four + billion_laughs(9) + STOP
-    yield "pickle-bytes-at-limit", "pickle", "ok", "a pickle of exactly the allowed size", ok, f"torch_pickle_bytes={len(ok)}"
+    yield "pickle-shared-twice", "pickle", "ok", "one list, used twice", \
+        two + list_of(NONE) + put(0) + get(0) + TUPLE2 + STOP
+    yield "pickle-billion-laughs", "pickle", "limit", "10^9 strings in 400 bytes", \
+        four + billion_laughs(9) + STOP
+    yield "pickle-bytes-at-limit", "pickle", "ok", "a pickle of exactly the allowed size", ok, \
+        f"torch_pickle_bytes={len(ok)}"
     yield "pickle-bytes-over-limit", "pickle", "limit", "a pickle one byte larger than allowed", ok, \
         f"torch_pickle_bytes={len(ok) - 1}"
     yield "pickle-os-system", "pickle", "ok", "a call of os.system is kept as data and never made", \

@@ -36,7 +36,8 @@ def replay(program, files, mode="", limits=""):
     # A large quarantine would be counted as memory of the parser's.
     options = "quarantine_size_mb=1:malloc_context_size=0:detect_leaks=0:abort_on_error=0"
     env = {**os.environ, "CAIRN_FUZZ_MODE": mode, "CAIRN_FUZZ_LIMITS": limits, "ASAN_OPTIONS": options}
-    ran = subprocess.run([REPLAY / program, "--verdict", *files], env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run([REPLAY / program, "--verdict", *files], env=env, capture_output=True, text=True,
+        check=False)
     rows = [line.split("\t") for line in ran.stdout.splitlines()]
     assert len(rows) == len(files), ran.stderr[-2000:]
     return {name: (verdict, float(ms), int(kib), ran.stderr) for name, verdict, ms, kib in rows}

@@ -64,7 +64,8 @@ def tensor(shape, dtype=torch.float32, rows=None, **properties):
     else:
         for start in range(0, shape[0], rows):
             offsets = torch.Size([start, *[0] * (len(shape) - 1)])
-            chunks.append(ChunkStorageMetadata(offsets, torch.Size([min(rows, shape[0] - start), *shape[1:]])))
+            chunks.append(ChunkStorageMetadata(offsets,
+                torch.Size([min(rows, shape[0] - start), *shape[1:]])))
     return TensorStorageMetadata(TensorProperties(dtype=dtype, **properties), shape, chunks)
 
 
@@ -140,12 +141,14 @@ def all_dtypes():
 
 @simple
 def scalars_and_empties():
-    return metadata_of({"zero_d": tensor(()), "empty": tensor((0,)), "empty_2d": tensor((3, 0)), "one": tensor((1,))})
+    return metadata_of({"zero_d": tensor(()), "empty": tensor((0,)), "empty_2d": tensor((3, 0)),
+        "one": tensor((1,))})
 
 
 @simple
 def blobs():
-    return metadata_of({"step": BytesStorageMetadata(), "opt.param_groups.0.lr": BytesStorageMetadata(), "w": tensor((2,))})
+    return metadata_of({"step": BytesStorageMetadata(), "opt.param_groups.0.lr": BytesStorageMetadata(),
+        "w": tensor((2,))})
 
 
 @simple
@@ -191,13 +194,15 @@ def planner_empty():
 
 @simple
 def planner_numbers_and_depth():
-    paths = {"a.0.b.12": ("a", 0, "b", 12), "x": ("x",), "n.-1": ("n", -1), "deep": tuple("abcdefghijklmnop"), "": ("",)}
+    paths = {"a.0.b.12": ("a", 0, "b", 12), "x": ("x",), "n.-1": ("n", -1),
+        "deep": tuple("abcdefghijklmnop"), "": ("",)}
     return metadata_of({"w": tensor((2,))}, planner_data=paths)
 
 
 @simple
 def planner_list():
-    return metadata_of({"w": tensor((2,))}, planner_data=[1, 2.5, None, True, "text", b"raw", ("t",), {"k": [1]}, 2**70])
+    return metadata_of({"w": tensor((2,))},
+        planner_data=[1, 2.5, None, True, "text", b"raw", ("t",), {"k": [1]}, 2**70])
 
 
 @simple
@@ -227,7 +232,8 @@ def storage_meta_empty():
 
 @simple
 def storage_meta_text():
-    return metadata_of({"w": tensor((2,))}, storage_meta=StorageMeta("s3://bucket/run", "s", "l", ["m1", "m2"]))
+    return metadata_of({"w": tensor((2,))},
+        storage_meta=StorageMeta("s3://bucket/run", "s", "l", ["m1", "m2"]))
 
 
 @simple
@@ -296,12 +302,14 @@ def extra_foreign_attribute():
 
 @simple
 def real_save():
-    return real_metadata({"model": torch.nn.Linear(3, 2).state_dict(), "step": 7, "lists": [1, [torch.zeros(2)]]})
+    return real_metadata({"model": torch.nn.Linear(3, 2).state_dict(), "step": 7,
+        "lists": [1, [torch.zeros(2)]]})
 
 
 @simple
 def rank_local_file():
-    return metadata_of({"w": tensor((4,), rows=2)}, storage_meta=StorageMeta(pathlib.PosixPath("/x"), "s", None, ["rank0"]))
+    return metadata_of({"w": tensor((4,), rows=2)},
+        storage_meta=StorageMeta(pathlib.PosixPath("/x"), "s", None, ["rank0"]))
 
 
 @case
@@ -389,7 +397,8 @@ def torch_2_0():
 
 def old_paths(protocol, package):
     """Written before torch 2.3: other modules, no storage_meta, version or modules fields."""
-    md = metadata_of({"w": tensor((4, 4), rows=2), "b": BytesStorageMetadata()}, storage_meta=None, version=None)
+    md = metadata_of({"w": tensor((4, 4), rows=2), "b": BytesStorageMetadata()}, storage_meta=None,
+        version=None)
     now = "torch.distributed.checkpoint"
     then = "torch.distributed._shard.sharded_tensor.metadata"
     def how(obj):
@@ -438,7 +447,8 @@ def difference(a, b, where="metadata"):
     if isinstance(a, dict):
         if list(a) != list(b):
             return f"{where}: keys {list(a)[:5]} and {list(b)[:5]}"
-        pairs = [(f"{where} key {k!r}", k, l) for k, l in zip(a, b, strict=True) if isinstance(k, MetadataIndex)]
+        pairs = [(f"{where} key {k!r}", k, l) for k,
+            l in zip(a, b, strict=True) if isinstance(k, MetadataIndex)]
         pairs += [(f"{where}[{k!r}]", a[k], b[k]) for k in a]
     elif isinstance(a, (list, tuple)):
         if len(a) != len(b):
@@ -467,7 +477,8 @@ def rewritten(tmp_path_factory):
         target.parent.mkdir()
         arguments += [source, target]
         cases[name] = (data, expected, target)
-    done = subprocess.run([PROBE, "rewrite-metadata", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([PROBE, "rewrite-metadata", *arguments], capture_output=True, text=True,
+        check=False)
     return cases, done.stderr
 
 

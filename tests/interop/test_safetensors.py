@@ -1,6 +1,7 @@
 """Safetensors both ways with the real package: what it writes, cairn reads and writes, and it reads again.
 
-cairn_probe (CAIRN_PROBE, by default build/release/tests/cairn_probe) rewrites all cases in one run. The attack
+cairn_probe (CAIRN_PROBE,
+    by default build/release/tests/cairn_probe) rewrites all cases in one run. The attack
 corpus of tests/attack is judged by the real package too, so that cairn accepts nothing it refuses.
 """
 
@@ -34,7 +35,8 @@ def random_tensor(shape, dtype=torch.float32):
     generator = torch.Generator().manual_seed(SEED)
     bytes_needed = torch.Size(shape).numel() * dtype.itemsize
     limit = 2 if dtype is torch.bool else 256
-    return torch.randint(limit, (bytes_needed,), dtype=torch.uint8, generator=generator).view(dtype).reshape(shape)
+    return torch.randint(limit, (bytes_needed,), dtype=torch.uint8,
+        generator=generator).view(dtype).reshape(shape)
 
 
 def with_python_header(tensors):
@@ -43,7 +45,8 @@ def with_python_header(tensors):
     names = {torch.float32: "F32", torch.int8: "I8"}
     for name, t in tensors.items():
         raw = t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        header[name] = {"shape": list(t.shape), "dtype": names[t.dtype], "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {"shape": list(t.shape), "dtype": names[t.dtype],
+            "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
@@ -51,7 +54,8 @@ def with_python_header(tensors):
 
 def backwards():
     a, b = random_tensor((2,)), random_tensor((3,))
-    entries = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [12, 20]}, "b": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}
+    entries = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [12, 20]},
+        "b": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}
     text = json.dumps(entries).encode()
     return struct.pack("<Q", len(text)) + text + b.numpy().tobytes() + a.numpy().tobytes()
 
@@ -68,19 +72,26 @@ def hugging_face(folder):
 def cases(folder):
     save = safetensors.torch.save
     yield "dtypes", save({str(d)[6:]: random_tensor((3, 2), d) for d in DTYPES})
-    yield "shapes", save({"scalar": random_tensor(()), "empty": torch.zeros(0), "empty_2d": torch.zeros(3, 0), "deep": random_tensor((1,) * 40)})
+    yield "shapes", save({"scalar": random_tensor(()), "empty": torch.zeros(0),
+        "empty_2d": torch.zeros(3, 0), "deep": random_tensor((1,) * 40)})
     yield "nothing", save({})
-    yield "metadata", save({"w": random_tensor((2,))}, {"format": "pt", "é\"\\\n": "\u0001\t\U0001F600", "": ""})
+    yield "metadata", save({"w": random_tensor((2,))},
+        {"format": "pt", "é\"\\\n": "\u0001\t\U0001F600", "": ""})
     yield "only_metadata", save({}, {"format": "pt"})
-    yield "names", save({n: random_tensor((2,)) for n in ("", "a b", "é", "\"", "\\", "\n", "\U0001F600", "x" * 1000, "__meta__")})
+    yield "names", save({n: random_tensor((2,)) for n in ("", "a b", "é", "\"", "\\", "\n", "\U0001F600",
+        "x" * 1000, "__meta__")})
     yield "many", save({f"model.layers.{i}.weight": random_tensor((2, i % 5)) for i in range(2000)})
-    yield "odd_sizes", save({f"t{i}": random_tensor((i,), torch.int8) for i in range(1, 20)} | {"f": random_tensor((3,))})
-    yield "python_header", with_python_header({"w": random_tensor((2, 3)), "i": random_tensor((5,), torch.int8), "v": random_tensor((2,))})
+    yield "odd_sizes", save({f"t{i}": random_tensor((i,), torch.int8) for i in range(1,
+        20)} | {"f": random_tensor((3,))})
+    yield "python_header", \
+        with_python_header({"w": random_tensor((2, 3)), "i": random_tensor((5,), torch.int8),
+        "v": random_tensor((2,))})
     yield "backwards", backwards()
     yield "hugging_face", hugging_face(folder)
 
 
-NAMES = ["dtypes", "shapes", "nothing", "metadata", "only_metadata", "names", "many", "odd_sizes", "python_header",
+NAMES = ["dtypes", "shapes", "nothing", "metadata", "only_metadata", "names", "many", "odd_sizes",
+    "python_header",
          "backwards", "hugging_face"]
 
 

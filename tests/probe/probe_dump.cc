@@ -13,7 +13,8 @@ int probe_dump(int argc, char** argv) {
   const auto checkpoint = cairn::Checkpoint::open(argv[1]);
   cairn::Selection selection;
   const auto position = checkpoint->find_tensor(argv[2]);
-  if (position && argc == 4) selection = cairn::parse_selection(argv[3], checkpoint->tensors()[*position].shape);
+  if (position && argc == 4)
+    selection = cairn::parse_selection(argv[3], checkpoint->tensors()[*position].shape);
   const cairn::Tensor tensor = checkpoint->read(argv[2], selection);
   const std::string dtype(cairn::name_of(tensor.view().dtype));
   std::printf("%s %s\n", dtype.c_str(), cairn::to_string(tensor.view().shape).c_str());
