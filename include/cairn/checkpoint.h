@@ -34,9 +34,9 @@ struct TensorSummary {
   std::string_view name;  // lives as long as the Checkpoint
   DType dtype = DType::kFloat32;
   Shape shape;
-  std::uint64_t bytes = 0;       // numel x item size
+  std::uint64_t bytes = 0;  // numel x item size
   std::uint32_t chunks = 0;
-  std::uint32_t files = 0;       // how many different files its chunks lie in
+  std::uint32_t files = 0;  // how many different files its chunks lie in
 };
 
 struct ObjectSummary {

@@ -5,7 +5,8 @@
 //
 //   const Metadata& metadata = *Checkpoint::open("run/step-1000")->metadata();
 //   for (const auto& [name, stored] : metadata.state_dict_metadata)
-//     if (auto* tensor = std::get_if<TensorStorageMetadata>(&stored)) use(name, tensor->size, tensor->chunks);
+//     if (auto* tensor = std::get_if<TensorStorageMetadata>(&stored)) use(name, tensor->size,
+//     tensor->chunks);
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,16 @@ namespace cairn {
 
 enum class MemoryFormat : std::uint8_t { kContiguous = 0, kChannelsLast = 1, kPreserve = 2 };
 
-enum class Layout : std::uint8_t { kStrided, kSparseCoo, kSparseCsr, kSparseCsc, kSparseBsr, kSparseBsc, kMkldnn, kJagged };
+enum class Layout : std::uint8_t {
+  kStrided,
+  kSparseCoo,
+  kSparseCsr,
+  kSparseCsc,
+  kSparseBsr,
+  kSparseBsc,
+  kMkldnn,
+  kJagged
+};
 std::string_view name_of(Layout layout);  // "torch.strided", ...
 
 // How a tensor looked when it was saved. Only dtype still matters to anybody.
@@ -44,7 +54,7 @@ struct TensorStorageMetadata {
   TensorProperties properties;
   Shape size;  // of the whole tensor
   std::vector<ChunkStorageMetadata> chunks;
-  Dict extra;                              // attributes we do not know, kept for a rewrite
+  Dict extra;                                             // attributes we do not know, kept for a rewrite
   std::vector<std::pair<std::size_t, Dict>> chunk_extra;  // the same for single chunks, by position
   bool operator==(const TensorStorageMetadata&) const = default;
 };
@@ -107,7 +117,7 @@ class StorageData {
 
   bool operator==(const StorageData& other) const;
 
-  struct Table;                       // src/format/storage_table.h, for the reader and the writer
+  struct Table;  // src/format/storage_table.h, for the reader and the writer
   Table& table() { return *table_; }
   const Table& table() const { return *table_; }
 
@@ -173,7 +183,6 @@ struct Metadata {
 
 }  // namespace cairn
 
-template <>
-struct std::hash<cairn::MetadataIndex> {
+template <> struct std::hash<cairn::MetadataIndex> {
   std::size_t operator()(const cairn::MetadataIndex& index) const { return cairn::hash_of(index); }
 };

@@ -84,8 +84,8 @@ using StateDict = Dict;
 
 // One piece of a tensor that lies on this rank.
 struct LocalShard {
-  Box box;       // which part of the global tensor
-  Tensor data;   // its elements; shape == box.sizes
+  Box box;      // which part of the global tensor
+  Tensor data;  // its elements; shape == box.sizes
 };
 
 // A tensor cut over ranks: the global shape, and the pieces that are here.
@@ -116,8 +116,7 @@ struct Opaque {
 
 // The large alternatives of a Value live behind a pointer, so that a Value is 40 bytes and a list of a
 // million small numbers is no surprise. Copies are deep; users of Value never see it.
-template <class T>
-class Boxed {
+template <class T> class Boxed {
  public:
   explicit Boxed(T value) : value_(std::make_unique<T>(std::move(value))) {}
   Boxed(const Boxed& other) : value_(std::make_unique<T>(*other)) {}
@@ -158,13 +157,9 @@ class Value {
   Value(StoredTensor v) : v_(Boxed(std::move(v))) {}
   Value(Opaque v) : v_(Boxed(std::move(v))) {}
 
-  template <class T>
-  bool is() const {
-    return get_if<T>() != nullptr;
-  }
+  template <class T> bool is() const { return get_if<T>() != nullptr; }
   // The value as a T; null when it is something else.
-  template <class T>
-  const T* get_if() const {
+  template <class T> const T* get_if() const {
     if constexpr (kBoxed<T>) {
       const auto* boxed = std::get_if<Boxed<T>>(&v_);
       return boxed == nullptr ? nullptr : &**boxed;
@@ -172,23 +167,15 @@ class Value {
       return std::get_if<T>(&v_);
     }
   }
-  template <class T>
-  T* get_if() {
-    return const_cast<T*>(std::as_const(*this).get_if<T>());
-  }
+  template <class T> T* get_if() { return const_cast<T*>(std::as_const(*this).get_if<T>()); }
   // The same, for who knows what it is; std::bad_variant_access otherwise.
-  template <class T>
-  const T& get() const {
+  template <class T> const T& get() const {
     if (const T* value = get_if<T>()) return *value;
     throw std::bad_variant_access();
   }
-  template <class T>
-  T& get() {
-    return const_cast<T&>(std::as_const(*this).get<T>());
-  }
+  template <class T> T& get() { return const_cast<T&>(std::as_const(*this).get<T>()); }
   // Calls f with the value as what it is.
-  template <class F>
-  decltype(auto) visit(F&& f) const {
+  template <class F> decltype(auto) visit(F&& f) const {
     return std::visit(
         [&]<class T>(const T& v) -> decltype(auto) {
           if constexpr (requires { *v; }) {

@@ -17,10 +17,27 @@ namespace cairn {
 
 // The element types a checkpoint can hold, named as torch names them.
 enum class DType : std::uint8_t {
-  kBool, kUInt8, kInt8, kUInt16, kInt16, kUInt32, kInt32, kUInt64, kInt64,
-  kFloat16, kBFloat16, kFloat32, kFloat64,
-  kComplex32, kComplex64, kComplex128,
-  kFloat8E4M3FN, kFloat8E4M3FNUZ, kFloat8E5M2, kFloat8E5M2FNUZ, kFloat8E8M0FNU,
+  kBool,
+  kUInt8,
+  kInt8,
+  kUInt16,
+  kInt16,
+  kUInt32,
+  kInt32,
+  kUInt64,
+  kInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+  kComplex32,
+  kComplex64,
+  kComplex128,
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0FNU,
   kFloat4E2M1FNx2,  // two 4-bit floats in a byte; an element is the byte
 };
 inline constexpr int kDTypeCount = 22;
@@ -67,7 +84,7 @@ class Shape {
   };
 };
 
-std::string to_string(const Shape& shape);   // "[4096, 1024]"
+std::string to_string(const Shape& shape);  // "[4096, 1024]"
 std::size_t hash_of(const Shape& shape);
 Shape contiguous_strides(const Shape& shape);  // row-major, in elements
 
@@ -93,10 +110,10 @@ std::string to_string(const Box& box);  // "[0:4, 8:16]"
 struct CoverProblem {
   enum class Kind { kOutOfBounds, kOverlap, kHole };
   Kind kind;
-  std::size_t first = 0;        // index of the offending box
-  std::size_t second = 0;       // the box it overlaps
-  std::int64_t missing = 0;     // kHole: elements that no box covers
-  std::string text;             // one line for people
+  std::size_t first = 0;     // index of the offending box
+  std::size_t second = 0;    // the box it overlaps
+  std::int64_t missing = 0;  // kHole: elements that no box covers
+  std::string text;          // one line for people
 };
 
 // nullopt when the boxes lie inside `shape`, do not overlap, and together cover it. Boxes without
@@ -124,8 +141,8 @@ struct TensorView {
   static TensorView contiguous(void* data, DType dtype, Shape shape);
 
   std::int64_t numel() const { return shape.numel(); }
-  std::uint64_t bytes() const;  // numel x item size
-  bool is_contiguous() const;   // row-major and dense
+  std::uint64_t bytes() const;              // numel x item size
+  bool is_contiguous() const;               // row-major and dense
   TensorView narrow(const Box& box) const;  // the same memory, a part of it; checks bounds
 };
 
@@ -140,7 +157,7 @@ class Tensor {
   static Tensor zeros(DType dtype, Shape shape);
 
   const TensorView& view() const { return view_; }
-  std::span<std::byte> bytes();                // contiguous tensors only
+  std::span<std::byte> bytes();  // contiguous tensors only
   std::span<const std::byte> bytes() const;
   const std::shared_ptr<void>& owner() const { return owner_; }
 

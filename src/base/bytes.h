@@ -15,17 +15,13 @@ static_assert(std::endian::native == std::endian::little, "the formats here are 
 using ByteSpan = std::span<const std::byte>;
 
 // Reads a number from memory that need not be aligned. The caller has checked that it is there.
-template <class T>
-T load(const void* from) {
+template <class T> T load(const void* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
 }
 
-template <class T>
-void store(void* to, T value) {
-  std::memcpy(to, &value, sizeof(T));
-}
+template <class T> void store(void* to, T value) { std::memcpy(to, &value, sizeof(T)); }
 
 inline ByteSpan as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

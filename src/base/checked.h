@@ -7,19 +7,15 @@
 
 namespace cairn {
 
-[[noreturn]] inline void overflow() {
-  throw Error(ErrorCode::kLimit, "a size does not fit in 64 bits");
-}
+[[noreturn]] inline void overflow() { throw Error(ErrorCode::kLimit, "a size does not fit in 64 bits"); }
 
-template <class T>
-T checked_add(T a, T b) {
+template <class T> T checked_add(T a, T b) {
   T sum;
   if (__builtin_add_overflow(a, b, &sum)) overflow();
   return sum;
 }
 
-template <class T>
-T checked_mul(T a, T b) {
+template <class T> T checked_mul(T a, T b) {
   T product;
   if (__builtin_mul_overflow(a, b, &product)) overflow();
   return product;

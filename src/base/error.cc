@@ -24,9 +24,7 @@ std::string_view name_of(ErrorCode code) {
   return "internal";
 }
 
-Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) {
-  render();
-}
+Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) { render(); }
 
 Error& Error::in_file(std::string_view path) {
   if (file_.empty()) file_ = path;

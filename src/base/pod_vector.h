@@ -17,8 +17,7 @@
 
 namespace cairn {
 
-template <class T>
-class PodVector {
+template <class T> class PodVector {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
@@ -87,7 +86,8 @@ class PodVector {
     constexpr std::uintptr_t kHuge = 2U << 20;
     const auto begin = (reinterpret_cast<std::uintptr_t>(at) + kHuge - 1) & ~(kHuge - 1);
     const auto end = (reinterpret_cast<std::uintptr_t>(at) + bytes) & ~(kHuge - 1);
-    if (bytes >= 2 * kHuge && end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+    if (bytes >= 2 * kHuge && end > begin)
+      madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
   void swap(PodVector& other) noexcept {
     std::swap(data_, other.data_);

@@ -35,8 +35,8 @@ std::shared_ptr<const ByteSource> source_of_descriptor(int fd, const std::string
 std::shared_ptr<const ByteSource> memory_source(ByteSpan bytes, std::string name = "memory");
 
 // `length` bytes of another source from `offset` on; checked against its size here.
-std::shared_ptr<const ByteSource> slice_of(std::shared_ptr<const ByteSource> source,
-                                           std::uint64_t offset, std::uint64_t length);
+std::shared_ptr<const ByteSource> slice_of(std::shared_ptr<const ByteSource> source, std::uint64_t offset,
+                                           std::uint64_t length);
 
 // The whole source as a string. The caller has checked that its size is sensible.
 std::string read_all(const ByteSource& source);

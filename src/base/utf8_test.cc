@@ -12,7 +12,9 @@ TEST(Utf8, AsciiOfAnyLengthIsValid) {
 }
 
 TEST(Utf8, SequencesOfTwoToFourBytesAreValid) {
-  EXPECT_TRUE(is_utf8("gr\xc3\xbc\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80"));
+  EXPECT_TRUE(
+      is_utf8("gr\xc3\xbc\xc3\x9f"
+              "e \xe2\x82\xac \xf0\x9f\x98\x80"));
   EXPECT_TRUE(is_utf8("\xf4\x8f\xbf\xbf"));  // U+10FFFF
 }
 

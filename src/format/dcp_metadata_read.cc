@@ -40,7 +40,8 @@ class MetadataReader {
     return graph_.find(state, name, value) && value.kind() != Kind::kNone;
   }
   DcpReducer::Class class_of(Ref ref) const {
-    if (ref.kind() != Kind::kObject || graph_.callable(ref).kind() != Kind::kGlobal) return DcpReducer::kOther;
+    if (ref.kind() != Kind::kObject || graph_.callable(ref).kind() != Kind::kGlobal)
+      return DcpReducer::kOther;
     return DcpReducer::class_of(graph_.module(graph_.callable(ref)), graph_.name(graph_.callable(ref)));
   }
   pickle::Options options(pickle::Reducer* reducer) const {
@@ -56,8 +57,7 @@ class MetadataReader {
 };
 
 // Calls f(key, value) for each entry of a dict until it returns false.
-template <class F>
-bool each_entry(const Graph& graph, Ref dict, F&& f) {
+template <class F> bool each_entry(const Graph& graph, Ref dict, F&& f) {
   Ref key;
   std::size_t position = 0;
   bool all = true;
@@ -82,7 +82,8 @@ Metadata MetadataReader::read() {
     throw Error(ErrorCode::kUnsupported, "the pickle holds something other than DCP's Metadata");
   }
   if (graph_.size(graph_.args(root)) != 0) broken("Metadata is made with arguments");
-  if (!graph_.has_state(root) || graph_.state(root).kind() != Kind::kDict) broken("Metadata without its fields");
+  if (!graph_.has_state(root) || graph_.state(root).kind() != Kind::kDict)
+    broken("Metadata without its fields");
   const Ref state = graph_.state(root);
 
   Ref value;
@@ -101,12 +102,14 @@ Metadata MetadataReader::read() {
   if (attribute(state, "storage_data", value)) read_storage_data(value);
   if (attribute(state, "storage_meta", value)) read_storage_meta(value);
   if (attribute(state, "version", value)) out_.version = text_or_none(value, "version");
-  const auto known = {"state_dict_metadata"sv, "planner_data"sv, "storage_data"sv, "storage_meta"sv, "version"sv};
+  const auto known = {"state_dict_metadata"sv, "planner_data"sv, "storage_data"sv, "storage_meta"sv,
+                      "version"sv};
   try {
     out_.extra = reducer_.extra_of(graph_, state, known);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUnsupported) throw;
-    const Graph plain = pickle::read(source_, options(nullptr), limits_);  // objects of DCP's own are among them
+    const Graph plain =
+        pickle::read(source_, options(nullptr), limits_);  // objects of DCP's own are among them
     out_.extra = reducer_.extra_of(plain, plain.state(plain.root()), known);
   }
   out_.written_as = reducer_.written_as;
@@ -116,14 +119,15 @@ Metadata MetadataReader::read() {
 void MetadataReader::read_entries(Ref dict) {
   out_.state_dict_metadata.reserve(graph_.size(dict) / 2);
   NameTable& names = reducer_.rows.names;
-  PodVector<char> seen;   // by name number
+  PodVector<char> seen;            // by name number
   PodVector<std::uint64_t> taken;  // by tensor handle: 1 + the entry that has it
   std::uint64_t copied = 0;        // chunks
   each_entry(graph_, dict, [&](Ref key, Ref value) {
     if (key.kind() != Kind::kString) broken("an entry of state_dict_metadata whose name is no string");
     const std::string_view name = graph_.text(key);
     if (name.size() > limits_.name_bytes) {
-      throw Error(ErrorCode::kLimit, fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
+      throw Error(ErrorCode::kLimit,
+                  fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
     }
     const std::uint32_t number = names.intern(name);
     if (number >= seen.size()) seen.resize(std::max<std::size_t>(number + 1, 2 * seen.size()), 0);
@@ -134,14 +138,16 @@ void MetadataReader::read_entries(Ref dict) {
     if (tensor.kind() == Kind::kHandle) {
       const std::uint64_t at = graph_.handle_index(tensor);
       if (at >= taken.size()) taken.resize(std::max<std::size_t>(at + 1, 2 * taken.size()), 0);
-      // Two entries may share one object in the pickle. The first takes it away, the others copy it from there.
+      // Two entries may share one object in the pickle. The first takes it away, the others copy it from
+      // there.
       if (taken[at] == 0) {
         taken[at] = out_.state_dict_metadata.size() + 1;
         out_.state_dict_metadata.emplace_back(name, std::move(reducer_.tensors[at]));
       } else {
         auto shared = std::get<TensorStorageMetadata>(out_.state_dict_metadata[taken[at] - 1].second);
         copied += shared.chunks.size() + 1;
-        if (copied > source_.size() / 4) throw Error(ErrorCode::kLimit, "entries that share far more than was stored");
+        if (copied > source_.size() / 4)
+          throw Error(ErrorCode::kLimit, "entries that share far more than was stored");
         out_.state_dict_metadata.emplace_back(name, std::move(shared));
       }
     } else if (class_of(value) == DcpReducer::kBytes) {
@@ -149,7 +155,8 @@ void MetadataReader::read_entries(Ref dict) {
       if (graph_.has_state(value)) made.extra = reducer_.extra_of(graph_, graph_.state(value), {});
       out_.state_dict_metadata.emplace_back(name, std::move(made));
     } else {
-      throw Error(ErrorCode::kUnsupported, "an entry that is neither TensorStorageMetadata nor BytesStorageMetadata")
+      throw Error(ErrorCode::kUnsupported,
+                  "an entry that is neither TensorStorageMetadata nor BytesStorageMetadata")
           .of_tensor(name);
     }
     return true;
@@ -234,7 +241,8 @@ bool MetadataReader::read_rows(Ref dict) {
     const std::uint64_t k = order[2 * i];
     const std::uint64_t p = order[2 * i + 1];
     if (const auto extra = key_extra.find(k); extra != key_extra.end()) sorted.key_extra[i] = extra->second;
-    if (const auto extra = place_extra.find(p); extra != place_extra.end()) sorted.place_extra[i] = extra->second;
+    if (const auto extra = place_extra.find(p); extra != place_extra.end())
+      sorted.place_extra[i] = extra->second;
     sorted.keys.push_back(keys[k]);
     sorted.places.push_back(places[p]);
   }
@@ -262,7 +270,8 @@ std::optional<std::string> MetadataReader::text_or_none(Ref ref, std::string_vie
 }
 
 void MetadataReader::read_storage_meta(Ref ref) {
-  if (class_of(ref) != DcpReducer::kStorageMeta) throw Error(ErrorCode::kUnsupported, "storage_meta of an unknown class");
+  if (class_of(ref) != DcpReducer::kStorageMeta)
+    throw Error(ErrorCode::kUnsupported, "storage_meta of an unknown class");
   StorageMeta meta;
   if (graph_.has_state(ref)) {
     const Ref state = graph_.state(ref);
@@ -292,8 +301,12 @@ Metadata read(const ByteSource& source, const Limits& limits, bool plain) {
 
 }  // namespace
 
-Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits) { return read(source, limits, false); }
+Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits) {
+  return read(source, limits, false);
+}
 
-Metadata read_dcp_metadata_plainly(const ByteSource& source, const Limits& limits) { return read(source, limits, true); }
+Metadata read_dcp_metadata_plainly(const ByteSource& source, const Limits& limits) {
+  return read(source, limits, true);
+}
 
 }  // namespace cairn

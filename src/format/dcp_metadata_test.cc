@@ -20,14 +20,16 @@ Metadata sample(int tensors, int chunks) {
     tensor.size = Shape{4 * chunks, 100000, 7};
     for (int c = 0; c < chunks; ++c) {
       tensor.chunks.push_back({{4 * c, 0, 0}, {4, 100000, 7}});
-      metadata.storage_data.add({name, tensor.chunks.back().offsets, c},
-                                {"__" + std::to_string(c) + "_0.distcp", std::int64_t{t} << 32, 4096, {}, {}});
+      metadata.storage_data.add(
+          {name, tensor.chunks.back().offsets, c},
+          {"__" + std::to_string(c) + "_0.distcp", std::int64_t{t} << 32, 4096, {}, {}});
     }
     metadata.state_dict_metadata.emplace_back(name, std::move(tensor));
     paths.add(name, {"model", "layer", std::int64_t{t}});
   }
   metadata.state_dict_metadata.emplace_back("step", BytesStorageMetadata{});
-  metadata.storage_data.add({"step", std::nullopt, std::nullopt}, {"__0_0.distcp", 5, 6, {"stream.zstd/1"}, {}});
+  metadata.storage_data.add({"step", std::nullopt, std::nullopt},
+                            {"__0_0.distcp", 5, 6, {"stream.zstd/1"}, {}});
   paths.add("step", {"step"});
   metadata.planner_data = paths;
   metadata.storage_meta = StorageMeta{"/ckpt", "id", std::nullopt, {}, true, {}};
@@ -56,8 +58,8 @@ TEST(DcpMetadata, QuickAndPlainReadingAgree) {
   EXPECT_EQ(read_dcp_metadata_plainly(*memory_source(as_bytes(text))), parsed(text));
 }
 
-// What CPython writes: everything is memoised, and a string is fetched wherever it was first seen, also in the
-// middle of objects that were recognised whole.
+// What CPython writes: everything is memoised, and a string is fetched wherever it was first seen, also in
+// the middle of objects that were recognised whole.
 TEST(DcpMetadata, StringsFirstSeenInsideRecognisedObjectsAreFound) {
   StringSink sink;
   pickle::Writer w(sink, 4);
@@ -128,7 +130,10 @@ TEST(DcpMetadata, UnknownAttributesSurviveARewrite) {
 
 TEST(DcpMetadata, ForeignPlannerDataIsKept) {
   Metadata metadata = sample(1, 1);
-  metadata.planner_data = Value(List{1, "x", Opaque{"my.Plan", "\x80\x02" "cmy\nPlan\n)R."}});
+  metadata.planner_data = Value(List{1, "x",
+                                     Opaque{"my.Plan",
+                                            "\x80\x02"
+                                            "cmy\nPlan\n)R."}});
   const Metadata once = parsed(written(metadata));
   const List& list = std::get<Value>(once.planner_data).get<List>();
   EXPECT_EQ(list[1], Value("x"));

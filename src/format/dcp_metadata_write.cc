@@ -30,8 +30,7 @@ class MetadataWriter {
     std::string_view module, name;  // no module: a field name
   };
   // `first` writes it and memoises it last.
-  template <class F>
-  void put(Again& again, F&& first) {
+  template <class F> void put(Again& again, F&& first) {
     if (again.number != Again::kNotYet) return w_.fetch(again.number);
     first();
     again.number = w_.last_memo();
@@ -63,24 +62,25 @@ class MetadataWriter {
   void storage_meta(const StorageMeta& meta);
   void text_or_none(const std::optional<std::string>& text);
   // A dict of `count` entries, written in batches; `entry(i)` writes key and value.
-  template <class F>
-  void dict(std::size_t count, F&& entry);
+  template <class F> void dict(std::size_t count, F&& entry);
 
   pickle::Writer w_;
   Word metadata_{kMetadataModule, "Metadata"}, tensor_{kMetadataModule, "TensorStorageMetadata"};
   Word chunk_{kMetadataModule, "ChunkStorageMetadata"}, index_{kMetadataModule, "MetadataIndex"};
-  Word info_{"torch.distributed.checkpoint.filesystem", "_StorageInfo"}, storage_meta_{kMetadataModule, "StorageMeta"};
+  Word info_{"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+      storage_meta_{kMetadataModule, "StorageMeta"};
   Word properties_class_{kMetadataModule, "TensorProperties"};
   std::array<Again, kDTypeCount> dtypes_;
   std::array<Again, 8> layouts_;
   std::array<Again, 3> formats_;
   Word size_class_{"torch", "Size"}, bytes_{kMetadataModule, "BytesStorageMetadata"};
-  Word offsets_{"", "offsets"}, sizes_{"", "sizes"}, properties_{"", "properties"}, size_{"", "size"}, chunks_{"", "chunks"};
-  Word fqn_{"", "fqn"}, hint_{"", "index"}, offset_{"", "offset"}, path_{"", "relative_path"}, length_{"", "length"};
+  Word offsets_{"", "offsets"}, sizes_{"", "sizes"}, properties_{"", "properties"}, size_{"", "size"},
+      chunks_{"", "chunks"};
+  Word fqn_{"", "fqn"}, hint_{"", "index"}, offset_{"", "offset"}, path_{"", "relative_path"},
+      length_{"", "length"};
 };
 
-template <class F>
-void MetadataWriter::dict(std::size_t count, F&& entry) {
+template <class F> void MetadataWriter::dict(std::size_t count, F&& entry) {
   w_.empty_dict();
   for (std::size_t i = 0; i < count;) {
     w_.mark();

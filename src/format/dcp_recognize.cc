@@ -22,8 +22,8 @@ constexpr std::string_view kSetAndBuild = "ub"sv;
 // `cls.__new__(cls)`, an empty dict, MARK. CPython memoises the first two; our writer does not.
 bool new_with_dict(Cursor& at) { return at.literal(")\x81\x94}\x94("sv, 2) || at.literal(")\x81}("sv); }
 
-constexpr std::array<std::string_view, 10> kFieldNames = {"offsets", "sizes", "properties", "size",          "chunks",
-                                                          "fqn",     "index", "offset",     "relative_path", "length"};
+constexpr std::array<std::string_view, 10> kFieldNames = {
+    "offsets", "sizes", "properties", "size", "chunks", "fqn", "index", "offset", "relative_path", "length"};
 
 }  // namespace
 
@@ -45,8 +45,7 @@ bool DcpReducer::word(const Graph& graph, Cursor& at, Word which) {
 }
 
 // Reads a recurring stretch: as bytes if it is the one seen last, else with `read`.
-template <class Read>
-bool DcpReducer::stretch(std::size_t which, Cursor& at, Read&& read) {
+template <class Read> bool DcpReducer::stretch(std::size_t which, Cursor& at, Read&& read) {
   if (at.match(stretches_[which])) return true;
   const std::byte* const start = at.place();
   const std::uint64_t memo_count = at.memo_count();
@@ -72,11 +71,11 @@ bool DcpReducer::dims(Cursor& at, std::uint32_t& made, std::size_t& rank, bool& 
 
 // What ends it: the inner tuple, the argument tuple and the call, each memoised or none.
 bool DcpReducer::size_end(Cursor& at, std::size_t rank, bool marked) {
-  static constexpr std::array<std::string_view, kRanks> kMemoized = {")\x85\x94R\x94"sv, "\x85\x94\x85\x94R\x94"sv,
-                                                                     "\x86\x94\x85\x94R\x94"sv, "\x87\x94\x85\x94R\x94"sv,
-                                                                     "t\x94\x85\x94R\x94"sv};
-  static constexpr std::array<std::string_view, kRanks> kPlain = {")\x85R"sv, "\x85\x85R"sv, "\x86\x85R"sv, "\x87\x85R"sv,
-                                                                  "t\x85R"sv};
+  static constexpr std::array<std::string_view, kRanks> kMemoized = {
+      ")\x85\x94R\x94"sv, "\x85\x94\x85\x94R\x94"sv, "\x86\x94\x85\x94R\x94"sv, "\x87\x94\x85\x94R\x94"sv,
+      "t\x94\x85\x94R\x94"sv};
+  static constexpr std::array<std::string_view, kRanks> kPlain = {")\x85R"sv, "\x85\x85R"sv, "\x86\x85R"sv,
+                                                                  "\x87\x85R"sv, "t\x85R"sv};
   const std::size_t form = marked ? kRanks - 1 : rank;
   return at.literal(kMemoized[form], rank == 0 ? 2 : 3) || at.literal(kPlain[form]);
 }
@@ -86,15 +85,17 @@ bool DcpReducer::chunk(const Graph& graph, Cursor& at) {
   Chunk made{};
   std::size_t rank = 0;
   bool marked = false;
-  if (!stretch(kChunkHead, at, [&] {
-        return new_with_dict(at) && word(graph, at, kOffsets) && word(graph, at, kSizeClass);
-      }) ||
+  if (!stretch(
+          kChunkHead, at,
+          [&] { return new_with_dict(at) && word(graph, at, kOffsets) && word(graph, at, kSizeClass); }) ||
       !dims(at, made.offsets, rank, marked) ||
-      !stretch(kChunkMiddle + rank, at, [&] {
-        return size_end(at, rank, marked) && word(graph, at, kSizes) && word(graph, at, kSizeClass);
-      }) ||
-      !dims(at, made.sizes, rank, marked) ||
-      !stretch(kChunkEnd + rank, at, [&] { return size_end(at, rank, marked) && at.literal(kSetAndBuild); })) {
+      !stretch(kChunkMiddle + rank, at,
+               [&] {
+                 return size_end(at, rank, marked) && word(graph, at, kSizes) && word(graph, at, kSizeClass);
+               }) ||
+      !dims(at, made.sizes, rank, marked) || !stretch(kChunkEnd + rank, at, [&] {
+        return size_end(at, rank, marked) && at.literal(kSetAndBuild);
+      })) {
     return false;
   }
   chunks_.push_back(made);
@@ -123,8 +124,9 @@ bool DcpReducer::properties(const Graph& graph, Cursor& at, std::uint64_t& made)
   bool requires_grad = false;
   bool pin_memory = false;
   const auto flag = [&](bool& value) { return (value = at.literal("\x88"sv)) || at.literal("\x89"sv); };
-  if (!word(graph, at, kPropertiesClass) || !(at.literal(")\x81\x94("sv, 1) || at.literal(")\x81("sv)) || !at.fetch(dtype) || !at.fetch(layout) ||
-      !flag(requires_grad) || !at.fetch(memory_format) || !flag(pin_memory) || !(at.literal("t\x94\x62"sv, 1) || at.literal("tb"sv))) {
+  if (!word(graph, at, kPropertiesClass) || !(at.literal(")\x81\x94("sv, 1) || at.literal(")\x81("sv)) ||
+      !at.fetch(dtype) || !at.fetch(layout) || !flag(requires_grad) || !at.fetch(memory_format) ||
+      !flag(pin_memory) || !(at.literal("t\x94\x62"sv, 1) || at.literal("tb"sv))) {
     return false;
   }
   made = add_properties(make_properties(graph, at.recall(dtype), at.recall(layout), requires_grad,
@@ -158,9 +160,13 @@ bool DcpReducer::tensor(const Graph& graph, Cursor& at, Ref& made) {
   std::uint32_t size = 0;
   std::size_t rank = 0;
   bool marked = false;
-  const bool whole = tensor_head(graph, at, kind) && dims(at, size, rank, marked) && stretch(kTensorMiddle + rank, at, [&] {
-                       return size_end(at, rank, marked) && word(graph, at, kChunks) && (at.literal("]\x94"sv, 1) || at.literal("]"sv));
-                     }) && chunk_list(graph, at) && at.literal(kSetAndBuild);
+  const bool whole = tensor_head(graph, at, kind) && dims(at, size, rank, marked) &&
+                     stretch(kTensorMiddle + rank, at,
+                             [&] {
+                               return size_end(at, rank, marked) && word(graph, at, kChunks) &&
+                                      (at.literal("]\x94"sv, 1) || at.literal("]"sv));
+                             }) &&
+                     chunk_list(graph, at) && at.literal(kSetAndBuild);
   if (whole) made = add_tensor(kind, size, chunks_.data() + first, chunks_.size() - first);
   chunks_.truncate(first);
   return whole;
@@ -175,7 +181,8 @@ bool DcpReducer::index(const Graph& graph, Cursor& at, Ref& made) {
   const std::uint32_t name = rows.names.intern(fqn);  // before the view goes
   std::int64_t hint = -1;
   std::uint32_t offsets = StorageRows::kNoOffset;
-  if (!stretch(kIndexHint, at, [&] { return word(graph, at, kIndexWord); }) || !(at.integer(hint) || at.literal("N"sv))) {
+  if (!stretch(kIndexHint, at, [&] { return word(graph, at, kIndexWord); }) ||
+      !(at.integer(hint) || at.literal("N"sv))) {
     return false;
   }
   if (at.peek('u')) {
@@ -184,8 +191,9 @@ bool DcpReducer::index(const Graph& graph, Cursor& at, Ref& made) {
     std::size_t rank = 0;
     bool marked = false;
     if (!stretch(kIndexOffset, at, [&] { return word(graph, at, kOffset) && word(graph, at, kSizeClass); }) ||
-        !dims(at, offsets, rank, marked) ||
-        !stretch(kIndexEnd + rank, at, [&] { return size_end(at, rank, marked) && at.literal(kSetAndBuild); })) {
+        !dims(at, offsets, rank, marked) || !stretch(kIndexEnd + rank, at, [&] {
+          return size_end(at, rank, marked) && at.literal(kSetAndBuild);
+        })) {
       return false;
     }
   }

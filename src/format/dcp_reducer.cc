@@ -27,7 +27,8 @@ std::int64_t integer_of(const Graph& graph, Ref ref, std::string_view what) {
     bytes.resize(8, bytes.empty() || (bytes.back() & 0x80) == 0 ? '\0' : '\xff');
     return load<std::int64_t>(bytes.data());
   }
-  if (ref.kind() == Kind::kBigInt) throw Error(ErrorCode::kLimit, fmt::format("{} does not fit in 64 bits", what));
+  if (ref.kind() == Kind::kBigInt)
+    throw Error(ErrorCode::kLimit, fmt::format("{} does not fit in 64 bits", what));
   broken(fmt::format("{} is not an integer", what));
 }
 
@@ -58,7 +59,8 @@ bool is_handle(const Graph& graph, Ref ref, std::uint32_t type) {
 }
 
 DType dtype_of(const Graph& graph, Ref ref) {
-  if (ref.kind() != Kind::kGlobal || graph.module(ref) != "torch") broken("the dtype of a tensor is no torch dtype");
+  if (ref.kind() != Kind::kGlobal || graph.module(ref) != "torch")
+    broken("the dtype of a tensor is no torch dtype");
   const std::optional<DType> dtype = dtype_from_name(graph.name(ref));
   if (!dtype) throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{}", graph.name(ref)));
   return *dtype;
@@ -100,8 +102,10 @@ DcpReducer::Class DcpReducer::class_of(std::string_view module, std::string_view
   if (module == "torch" && name == "Size") return kSize;
   if (module == "torch.serialization" && name == "_get_layout") return kLayout;
   if (module == "pathlib" || module == "pathlib._local") {
-    return name == "PosixPath" || name == "PurePosixPath" || name == "WindowsPath" || name == "PureWindowsPath" ? kPath
-                                                                                                               : kOther;
+    return name == "PosixPath" || name == "PurePosixPath" || name == "WindowsPath" ||
+                   name == "PureWindowsPath"
+               ? kPath
+               : kOther;
   }
   const bool metadata = module == "torch.distributed.checkpoint.metadata" ||
                         module == "torch.distributed._shard.checkpoint.metadata";
@@ -128,7 +132,12 @@ std::uint32_t DcpReducer::class_id(std::string_view module, std::string_view nam
   const Class known = class_of(module, name);
   if (known == kMetadata) written_as = module.substr(0, module.size() - std::string_view(".metadata").size());
   switch (known) {
-    case kSize: case kChunk: case kProperties: case kTensor: case kIndex: case kInfo: return known;
+    case kSize:
+    case kChunk:
+    case kProperties:
+    case kTensor:
+    case kIndex:
+    case kInfo: return known;
     default: return 0;
   }
 }
@@ -160,11 +169,13 @@ std::uint32_t DcpReducer::checked_dims(const std::int64_t* dims, std::size_t ran
 
 std::uint32_t DcpReducer::size_of(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kSizeHandle)) return static_cast<std::uint32_t>(graph.handle_index(ref));
-  if (class_of_object(graph, ref) == kSize && graph.size(graph.args(ref)) == 1) ref = graph.item(graph.args(ref), 0);
+  if (class_of_object(graph, ref) == kSize && graph.size(graph.args(ref)) == 1)
+    ref = graph.item(graph.args(ref), 0);
   if (is_handle(graph, ref, kSizeHandle)) return static_cast<std::uint32_t>(graph.handle_index(ref));
   if (ref.kind() != Kind::kTuple && ref.kind() != Kind::kList) broken("a size that is no torch.Size");
   if (graph.size(ref) > limits_.tensor_rank) {
-    throw Error(ErrorCode::kLimit, fmt::format("{} dimensions, more than {}", graph.size(ref), limits_.tensor_rank));
+    throw Error(ErrorCode::kLimit,
+                fmt::format("{} dimensions, more than {}", graph.size(ref), limits_.tensor_rank));
   }
   std::array<std::int64_t, 256> dims{};
   std::size_t rank = 0;
@@ -189,7 +200,8 @@ Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<s
     const auto leaf = [this](const Graph& g, Ref ref, Value& value) {
       if (!is_handle(g, ref, kSizeHandle)) return false;
       Tuple dims;
-      for (const std::int64_t dim : rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(ref)))) dims.items.emplace_back(dim);
+      for (const std::int64_t dim : rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(ref))))
+        dims.items.emplace_back(dim);
       value = std::move(dims);
       return true;
     };
@@ -213,7 +225,8 @@ std::uint64_t DcpReducer::build_chunk(const Graph& graph, Ref state) {
 
 std::uint64_t DcpReducer::chunk_of(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kChunkHandle)) return graph.handle_index(ref);
-  if (class_of_object(graph, ref) == kChunk && graph.has_state(ref)) return build_chunk(graph, graph.state(ref));
+  if (class_of_object(graph, ref) == kChunk && graph.has_state(ref))
+    return build_chunk(graph, graph.state(ref));
   broken("a chunk that is no ChunkStorageMetadata");
 }
 
@@ -223,9 +236,9 @@ std::uint64_t DcpReducer::properties_of(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kPropertiesHandle)) return graph.handle_index(ref);
   if (class_of_object(graph, ref) == kProperties && graph.has_state(ref)) ref = graph.state(ref);
   if (ref.kind() != Kind::kTuple || graph.size(ref) < 5) broken("TensorProperties without its five values");
-  TensorProperties made =
-      make_properties(graph, graph.item(ref, 0), graph.item(ref, 1), bool_of(graph.item(ref, 2), "requires_grad"),
-                      graph.item(ref, 3), bool_of(graph.item(ref, 4), "pin_memory"));
+  TensorProperties made = make_properties(graph, graph.item(ref, 0), graph.item(ref, 1),
+                                          bool_of(graph.item(ref, 2), "requires_grad"), graph.item(ref, 3),
+                                          bool_of(graph.item(ref, 4), "pin_memory"));
   for (std::size_t i = 5; i < graph.size(ref); ++i) {
     made.extra.push_back(pickle::to_value(graph, graph.item(ref, i), {}, limits_));
   }
@@ -254,7 +267,8 @@ std::uint64_t DcpReducer::add_properties(TensorProperties made) {
 
 Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
   must_be_dict(state, "TensorStorageMetadata");
-  const std::uint64_t properties = properties_of(graph, field(graph, state, "properties", "TensorStorageMetadata"));
+  const std::uint64_t properties =
+      properties_of(graph, field(graph, state, "properties", "TensorStorageMetadata"));
   const std::uint32_t size = size_of(graph, field(graph, state, "size", "TensorStorageMetadata"));
   const Ref list = field(graph, state, "chunks", "TensorStorageMetadata");
   if (list.kind() != Kind::kList) broken("TensorStorageMetadata whose chunks are no list");
@@ -262,8 +276,9 @@ Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
   std::vector<std::pair<std::size_t, Dict>> extra;
   graph.each(list, [&](Ref item) {
     const std::uint64_t at = chunk_of(graph, item);
-    const auto known = std::lower_bound(chunk_extra_.begin(), chunk_extra_.end(), at,
-                                        [](const auto& entry, std::uint64_t chunk) { return entry.first < chunk; });
+    const auto known =
+        std::lower_bound(chunk_extra_.begin(), chunk_extra_.end(), at,
+                         [](const auto& entry, std::uint64_t chunk) { return entry.first < chunk; });
     if (known != chunk_extra_.end() && known->first == at) extra.emplace_back(chunks.size(), known->second);
     chunks.push_back(chunks_[at]);
     return true;
@@ -274,11 +289,13 @@ Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
   return made;
 }
 
-Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks, std::size_t count) {
+Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks,
+                           std::size_t count) {
   TensorStorageMetadata& tensor = tensors.emplace_back();
   tensor.properties = properties_[properties];
   tensor.size = rows.dims.shape(size);
-  const std::uint64_t bytes = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.size.numel()), item_size(tensor.properties.dtype));
+  const std::uint64_t bytes = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.size.numel()),
+                                                         item_size(tensor.properties.dtype));
   if (bytes > std::uint64_t{1} << 62) throw Error(ErrorCode::kLimit, "a tensor larger than 2^62 bytes");
   tensor.chunks.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -287,7 +304,8 @@ Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, const C
     if (rows.dims.rank(chunk.offsets) != rank || rows.dims.rank(chunk.sizes) != rank) {
       broken(fmt::format("a chunk whose offsets or sizes do not have the tensor's {} dimensions", rank));
     }
-    for (std::uint32_t d = 0; d < rank; ++d) checked_add(rows.dims.dims(chunk.offsets)[d], rows.dims.dims(chunk.sizes)[d]);
+    for (std::uint32_t d = 0; d < rank; ++d)
+      checked_add(rows.dims.dims(chunk.offsets)[d], rows.dims.dims(chunk.sizes)[d]);
     tensor.chunks.push_back(Box{rows.dims.shape(chunk.offsets), rows.dims.shape(chunk.sizes)});
   }
   return handle(kTensorHandle, tensors.size() - 1);
@@ -300,7 +318,8 @@ Ref DcpReducer::add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hin
   return handle(kIndexHandle, rows.keys.size() - 1);
 }
 
-Ref DcpReducer::add_place(std::uint32_t file, std::int64_t offset, std::int64_t length, std::uint32_t transforms) {
+Ref DcpReducer::add_place(std::uint32_t file, std::int64_t offset, std::int64_t length,
+                          std::uint32_t transforms) {
   if (offset < 0 || length < 0) broken(fmt::format("an item of {} bytes at offset {}", length, offset));
   checked_add(offset, length);
   rows.places.push_back({file, transforms, offset, length});
@@ -316,10 +335,12 @@ Ref DcpReducer::build_index(const Graph& graph, Ref state) {
   Ref hint;
   if (graph.find(state, "offset", offset) && offset.kind() != Kind::kNone) dims = size_of(graph, offset);
   std::int64_t hint_value = -1;
-  if (graph.find(state, "index", hint) && hint.kind() != Kind::kNone) hint_value = integer_of(graph, hint, "an index hint");
+  if (graph.find(state, "index", hint) && hint.kind() != Kind::kNone)
+    hint_value = integer_of(graph, hint, "an index hint");
   const std::string_view name = graph.text(fqn);
   if (name.size() > limits_.name_bytes) {
-    throw Error(ErrorCode::kLimit, fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
+    throw Error(ErrorCode::kLimit,
+                fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
   }
   const Ref made = add_key(rows.names.intern(name), dims, hint_value);
   Dict extra = extra_of(graph, state, {"fqn", "offset", "index"});
@@ -334,7 +355,8 @@ Ref DcpReducer::build_info(const Graph& graph, Ref state) {
   std::vector<std::string> transforms;
   Ref list;
   if (graph.find(state, "transform_descriptors", list) && list.kind() != Kind::kNone) {
-    if (list.kind() != Kind::kList && list.kind() != Kind::kTuple) broken("transform_descriptors that are no list");
+    if (list.kind() != Kind::kList && list.kind() != Kind::kTuple)
+      broken("transform_descriptors that are no list");
     graph.each(list, [&](Ref item) {
       if (item.kind() != Kind::kString) broken("a transform descriptor that is no string");
       transforms.emplace_back(graph.text(item));
@@ -352,19 +374,22 @@ Ref DcpReducer::build_info(const Graph& graph, Ref state) {
 
 Ref DcpReducer::index_handle(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kIndexHandle)) return ref;
-  if (class_of_object(graph, ref) == kIndex && graph.has_state(ref)) return build_index(graph, graph.state(ref));
+  if (class_of_object(graph, ref) == kIndex && graph.has_state(ref))
+    return build_index(graph, graph.state(ref));
   return Ref{};
 }
 
 Ref DcpReducer::info_handle(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kInfoHandle)) return ref;
-  if (class_of_object(graph, ref) == kInfo && graph.has_state(ref)) return build_info(graph, graph.state(ref));
+  if (class_of_object(graph, ref) == kInfo && graph.has_state(ref))
+    return build_info(graph, graph.state(ref));
   return Ref{};
 }
 
 Ref DcpReducer::tensor_handle(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kTensorHandle)) return ref;
-  if (class_of_object(graph, ref) == kTensor && graph.has_state(ref)) return build_tensor(graph, graph.state(ref));
+  if (class_of_object(graph, ref) == kTensor && graph.has_state(ref))
+    return build_tensor(graph, graph.state(ref));
   return Ref{};
 }
 

@@ -22,10 +22,28 @@ namespace cairn {
 class DcpReducer final : public pickle::Reducer {
  public:
   enum Class : std::uint32_t {
-    kOther, kSize, kChunk, kProperties, kMemoryFormat, kLayout, kTensor, kBytes, kIndex, kInfo, kStorageMeta,
-    kMetadata, kPath,
+    kOther,
+    kSize,
+    kChunk,
+    kProperties,
+    kMemoryFormat,
+    kLayout,
+    kTensor,
+    kBytes,
+    kIndex,
+    kInfo,
+    kStorageMeta,
+    kMetadata,
+    kPath,
   };
-  enum Handle : std::uint32_t { kSizeHandle, kPropertiesHandle, kChunkHandle, kTensorHandle, kIndexHandle, kInfoHandle };
+  enum Handle : std::uint32_t {
+    kSizeHandle,
+    kPropertiesHandle,
+    kChunkHandle,
+    kTensorHandle,
+    kIndexHandle,
+    kInfoHandle
+  };
 
   explicit DcpReducer(const Limits& limits) : limits_(limits) {}
 
@@ -33,10 +51,12 @@ class DcpReducer final : public pickle::Reducer {
   static Class class_of(std::string_view module, std::string_view name);
 
   std::uint32_t class_id(std::string_view module, std::string_view name) override;
-  bool called(const pickle::Graph& graph, std::uint32_t class_id, pickle::Ref args, pickle::Ref& made) override;
+  bool called(const pickle::Graph& graph, std::uint32_t class_id, pickle::Ref args,
+              pickle::Ref& made) override;
   bool built(const pickle::Graph& graph, std::uint32_t class_id, pickle::Ref args, pickle::Ref state,
              pickle::Ref& made) override;
-  bool recognize(const pickle::Graph& graph, std::uint32_t class_id, pickle::Cursor& at, pickle::Ref& made) override;
+  bool recognize(const pickle::Graph& graph, std::uint32_t class_id, pickle::Cursor& at,
+                 pickle::Ref& made) override;
 
   // What was collected. Handles of kTensorHandle index `tensors`, of kIndexHandle and kInfoHandle the
   // rows' keys and places.
@@ -57,26 +77,46 @@ class DcpReducer final : public pickle::Reducer {
   };
   // Words that recur in the program: field names and classes, known by their memo number once seen.
   enum Word {
-    kOffsets, kSizes, kPropertiesWord, kSizeWord, kChunks, kFqn, kIndexWord, kOffset, kRelativePath, kLength,
-    kSizeClass, kChunkClass, kPropertiesClass, kWords,
+    kOffsets,
+    kSizes,
+    kPropertiesWord,
+    kSizeWord,
+    kChunks,
+    kFqn,
+    kIndexWord,
+    kOffset,
+    kRelativePath,
+    kLength,
+    kSizeClass,
+    kChunkClass,
+    kPropertiesClass,
+    kWords,
   };
 
   // Stretches of program that are the same in every object but for the first: once read word by word,
   // then compared as bytes. The variants by rank follow each other.
-  static constexpr std::size_t kRanks = 5;  // 0, 1, 2, 3, more
+  static constexpr std::size_t kRanks = 5;        // 0, 1, 2, 3, more
   static constexpr std::size_t kTensorHeads = 8;  // one for each kind of tensor properties, newest first
   enum Stretch : std::size_t {
-    kChunkHead, kChunkMiddle, kChunkEnd = kChunkMiddle + kRanks, kTensorMiddle = kChunkEnd + kRanks,
-    kIndexHead = kTensorMiddle + kRanks, kIndexHint, kIndexOffset, kIndexEnd, kInfoHead = kIndexEnd + kRanks, kInfoOffset,
-    kInfoLength, kStretches,
+    kChunkHead,
+    kChunkMiddle,
+    kChunkEnd = kChunkMiddle + kRanks,
+    kTensorMiddle = kChunkEnd + kRanks,
+    kIndexHead = kTensorMiddle + kRanks,
+    kIndexHint,
+    kIndexOffset,
+    kIndexEnd,
+    kInfoHead = kIndexEnd + kRanks,
+    kInfoOffset,
+    kInfoLength,
+    kStretches,
   };
   struct TensorHead {
     pickle::Pattern pattern;
     std::uint64_t properties = 0;
   };
 
-  template <class Read>
-  bool stretch(std::size_t which, pickle::Cursor& at, Read&& read);
+  template <class Read> bool stretch(std::size_t which, pickle::Cursor& at, Read&& read);
   bool word(const pickle::Graph& graph, pickle::Cursor& at, Word which);
   static bool size_end(pickle::Cursor& at, std::size_t rank, bool marked);
   bool dims(pickle::Cursor& at, std::uint32_t& dims, std::size_t& rank, bool& marked);
@@ -88,9 +128,11 @@ class DcpReducer final : public pickle::Reducer {
   bool index(const pickle::Graph& graph, pickle::Cursor& at, pickle::Ref& made);
   bool info(const pickle::Graph& graph, pickle::Cursor& at, pickle::Ref& made);
 
-  pickle::Ref add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks, std::size_t count);
+  pickle::Ref add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks,
+                         std::size_t count);
   pickle::Ref add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hint);
-  pickle::Ref add_place(std::uint32_t file, std::int64_t offset, std::int64_t length, std::uint32_t transforms);
+  pickle::Ref add_place(std::uint32_t file, std::int64_t offset, std::int64_t length,
+                        std::uint32_t transforms);
   std::uint64_t properties_of(const pickle::Graph& graph, pickle::Ref ref);
   std::uint64_t add_properties(TensorProperties properties);
   static TensorProperties make_properties(const pickle::Graph& graph, pickle::Ref dtype, pickle::Ref layout,

@@ -107,7 +107,8 @@ Path PathMap::path(std::size_t i) const {
 }
 
 bool PathMap::operator==(const PathMap& other) const {
-  return std::ranges::equal(data_->text, other.data_->text) && std::ranges::equal(data_->ends, other.data_->ends);
+  return std::ranges::equal(data_->text, other.data_->text) &&
+         std::ranges::equal(data_->ends, other.data_->ends);
 }
 
 std::optional<Path> PathMap::find(std::string_view name) const {

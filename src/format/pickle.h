@@ -36,7 +36,7 @@ enum class Kind : std::uint8_t {
   kBytes,
   kTuple,
   kList,
-  kDict,    // also collections.OrderedDict
+  kDict,  // also collections.OrderedDict
   kSet,
   kGlobal,  // a class or function, by name only
   kObject,  // callable(args), then state, then items
@@ -55,10 +55,10 @@ class Graph {
  public:
   Ref root() const { return root_; }
 
-  std::int64_t integer(Ref r) const;     // kInt
-  double real(Ref r) const;              // kFloat
-  std::string_view text(Ref r) const;    // kString (UTF-8), kBytes, kBigInt (little-endian)
-  Ref payload(Ref r) const;              // kPersid
+  std::int64_t integer(Ref r) const;        // kInt
+  double real(Ref r) const;                 // kFloat
+  std::string_view text(Ref r) const;       // kString (UTF-8), kBytes, kBigInt (little-endian)
+  Ref payload(Ref r) const;                 // kPersid
   std::uint32_t handle_type(Ref r) const;   // kHandle
   std::uint64_t handle_index(Ref r) const;  // kHandle
 
@@ -66,8 +66,7 @@ class Graph {
   std::size_t size(Ref r) const;
   Ref item(Ref tuple, std::size_t i) const;  // kTuple only
   // Calls f(Ref) for each element, in order. `f` returns false to stop.
-  template <class F>
-  void each(Ref r, F&& f) const;
+  template <class F> void each(Ref r, F&& f) const;
   // The value of a string key; a None ref with found=false when absent.
   bool find(Ref dict, std::string_view key, Ref& value) const;
   bool is_ordered_dict(Ref dict) const;
@@ -151,8 +150,7 @@ Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, const Limits
 // at a broken place it says so and stops.
 std::string disassemble(ByteSpan pickle, std::size_t max_lines = 1000);
 
-template <class F>
-void Graph::each(Ref r, F&& f) const {
+template <class F> void Graph::each(Ref r, F&& f) const {
   // The layout is that of pickle_layout.h.
   if (r.kind() == Kind::kTuple) {
     const std::uint64_t* w = words(r);

@@ -93,9 +93,18 @@ class Cursor {
 
   bool integer(std::int64_t& value) {
     switch (static_cast<std::uint8_t>(*p_)) {
-      case kBinInt1: value = load<std::uint8_t>(p_ + 1); p_ += 2; return true;
-      case kBinInt2: value = load<std::uint16_t>(p_ + 1); p_ += 3; return true;
-      case kBinInt: value = load<std::int32_t>(p_ + 1); p_ += 5; return true;
+      case kBinInt1:
+        value = load<std::uint8_t>(p_ + 1);
+        p_ += 2;
+        return true;
+      case kBinInt2:
+        value = load<std::uint16_t>(p_ + 1);
+        p_ += 3;
+        return true;
+      case kBinInt:
+        value = load<std::int32_t>(p_ + 1);
+        p_ += 5;
+        return true;
       case kLong1: return long_integer(value);
       default: return step_over_frame() && integer(value);
     }

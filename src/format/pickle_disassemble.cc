@@ -30,7 +30,10 @@ std::string operand(const Instruction& at) {
     case Operand::kNothing: return "";
     case Operand::kI32: return fmt::format(" {}", static_cast<std::int32_t>(at.number));
     case Operand::kF64: return fmt::format(" {}", std::bit_cast<double>(__builtin_bswap64(at.number)));
-    case Operand::kU8: case Operand::kU16: case Operand::kU32: case Operand::kU64: return fmt::format(" {}", at.number);
+    case Operand::kU8:
+    case Operand::kU16:
+    case Operand::kU32:
+    case Operand::kU64: return fmt::format(" {}", at.number);
     default: return " " + quoted(at.text);
   }
 }

@@ -16,9 +16,12 @@ Input::Input(const ByteSource& source) : source_(source), size_(source.size()) {
     std::memset(base_ + size_, 0, kSlack);
     return;
   }
-  void* at = mmap(nullptr, size_ + kSlack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = mmap(nullptr, size_ + kSlack, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    throw Error(ErrorCode::kIo, "cannot reserve memory for the file").with_errno(errno).in_file(source.name());
+    throw Error(ErrorCode::kIo, "cannot reserve memory for the file")
+        .with_errno(errno)
+        .in_file(source.name());
   }
   base_ = static_cast<std::byte*>(at);
   mapped_ = true;

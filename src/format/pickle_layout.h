@@ -10,9 +10,9 @@ namespace cairn::pickle {
 // string, bytes, big int   [length, bytes padded to words]
 // float                    [bits]
 // tuple                    [count, items...]
-// list, dict, set          [count * 2 + ordered, first segment, last segment]; segment [count, next, items...]
-// object                   [callable, args, state, list items, dict items, flags]
-// persistent id            [payload]
+// list, dict, set          [count * 2 + ordered, first segment, last segment]; segment [count, next,
+// items...] object                   [callable, args, state, list items, dict items, flags] persistent id
+// [payload]
 
 inline constexpr int kContainerCount = 0;  // twice the count; the low bit marks an OrderedDict
 inline constexpr int kContainerFirst = 1;

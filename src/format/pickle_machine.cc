@@ -140,8 +140,8 @@ Ref Machine::text_node(Kind kind, const std::byte* from, std::uint64_t length) {
   *w++ = length;
   std::uint64_t all = 0;
   std::uint64_t left = length;
-  for (; left >= 8; left -= 8, from += 8) all |= *w++ = load<std::uint64_t>(from);
-  if (left > 0) all |= *w = load<std::uint64_t>(from) & ~(~std::uint64_t{0} << (8 * left));
+  for (; left >= 8; left -= 8, from += 8) all |= * w++ = load<std::uint64_t>(from);
+  if (left > 0) all |= * w = load<std::uint64_t>(from) & ~(~std::uint64_t{0} << (8 * left));
   last_text_is_ascii_ = (all & 0x8080808080808080U) == 0;
   return node(kind, index);
 }
@@ -151,7 +151,8 @@ Ref Machine::string_node(const std::byte* from, std::uint64_t length) {
     fail(ErrorCode::kLimit, fmt::format("a string of {} bytes, more than {}", length, string_limit_));
   }
   const Ref made = text_node(Kind::kString, from, length);
-  if (!last_text_is_ascii_ && !is_utf8_beyond_ascii(graph_.text(made))) fail(ErrorCode::kCorrupt, "a string is not UTF-8");
+  if (!last_text_is_ascii_ && !is_utf8_beyond_ascii(graph_.text(made)))
+    fail(ErrorCode::kCorrupt, "a string is not UTF-8");
   return made;
 }
 
@@ -159,7 +160,8 @@ Ref Machine::integer_node(const std::byte* from, std::uint64_t length) {
   if (length <= 8) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, from, length);
-    if (length > 0 && length < 8 && (static_cast<unsigned>(from[length - 1]) & 0x80U) != 0) bits |= ~std::uint64_t{0} << (8 * length);
+    if (length > 0 && length < 8 && (static_cast<unsigned>(from[length - 1]) & 0x80U) != 0)
+      bits |= ~std::uint64_t{0} << (8 * length);
     const auto value = static_cast<std::int64_t>(bits);
     if (value >= -kInlineIntMax && value <= kInlineIntMax) return inline_int(value);
   } else if (options_.dialect == Dialect::kMetadata && length > 9) {
@@ -194,14 +196,17 @@ Ref Machine::global_node(Ref module, Ref name) {
   graph_.globals_.push_back(module.bits);
   graph_.globals_.push_back(name.bits);
   const Ref global = node(Kind::kGlobal, index);
-  class_ids_.push_back(options_.reducer == nullptr ? 0
-                                                   : options_.reducer->class_id(graph_.module(global), graph_.name(global)));
+  class_ids_.push_back(options_.reducer == nullptr
+                           ? 0
+                           : options_.reducer->class_id(graph_.module(global), graph_.name(global)));
   return global;
 }
 
 Ref Machine::object_node(Ref callable, Ref args, bool made_by_new) {
-  if (callable.kind() != Kind::kGlobal) fail(ErrorCode::kUnsupported, "the pickle calls something that is no named class");
-  if (args.kind() != Kind::kTuple) fail(ErrorCode::kCorrupt, "a class is called with something that is no tuple");
+  if (callable.kind() != Kind::kGlobal)
+    fail(ErrorCode::kUnsupported, "the pickle calls something that is no named class");
+  if (args.kind() != Kind::kTuple)
+    fail(ErrorCode::kCorrupt, "a class is called with something that is no tuple");
   const std::uint64_t index = graph_.words_.size();
   std::uint64_t* w = new_words(kObjectWords);
   w[kObjectCallable] = callable.bits;
@@ -238,7 +243,8 @@ Ref Machine::list_to_append_to(Ref target) {
   if (target.kind() == Kind::kList) return target;
   if (target.kind() != Kind::kObject) fail(ErrorCode::kCorrupt, "APPEND to something that is no list");
   const std::uint64_t at = target.bits >> 4;
-  if ((graph_.words_[at + kObjectFlags] & kReduced) != 0) fail(ErrorCode::kCorrupt, "APPEND to something that is no list");
+  if ((graph_.words_[at + kObjectFlags] & kReduced) != 0)
+    fail(ErrorCode::kCorrupt, "APPEND to something that is no list");
   if (Ref{graph_.words_[at + kObjectList]}.kind() == Kind::kNone) {
     const Ref made = container_node(Kind::kList);
     graph_.words_[at + kObjectList] = made.bits;
@@ -250,7 +256,8 @@ Ref Machine::dict_to_set_in(Ref target) {
   if (target.kind() == Kind::kDict) return target;
   if (target.kind() != Kind::kObject) fail(ErrorCode::kCorrupt, "SETITEM on something that is no dict");
   const std::uint64_t at = target.bits >> 4;
-  if ((graph_.words_[at + kObjectFlags] & kReduced) != 0) fail(ErrorCode::kCorrupt, "SETITEM on something that is no dict");
+  if ((graph_.words_[at + kObjectFlags] & kReduced) != 0)
+    fail(ErrorCode::kCorrupt, "SETITEM on something that is no dict");
   if (Ref{graph_.words_[at + kObjectDict]}.kind() == Kind::kNone) {
     const Ref made = container_node(Kind::kDict);
     graph_.words_[at + kObjectDict] = made.bits;
@@ -292,7 +299,8 @@ Ref Machine::build(Ref object, Ref state) {
 
 void Machine::remember(std::uint64_t number, Ref value) {
   if (number > memo_count_ + limits_.memo_slack) {
-    fail(ErrorCode::kLimit, fmt::format("memo number {} runs far ahead of the {} given so far", number, memo_count_));
+    fail(ErrorCode::kLimit,
+         fmt::format("memo number {} runs far ahead of the {} given so far", number, memo_count_));
   }
   // Nobody writes this, and what it means would depend on the reader.
   if (number < memo_count_ && !recovering_ && (!stretches_.empty() || memo_.get(number) != Memo::kUnset)) {
@@ -307,9 +315,11 @@ Ref Machine::recall(std::uint64_t number) {
   if (value.bits == Memo::kUnset) {
     recover(number);
     value = Ref{memo_.get(number)};
-    if (value.bits == Memo::kUnset) fail(ErrorCode::kCorrupt, fmt::format("memo {} is fetched but not set", number));
+    if (value.bits == Memo::kUnset)
+      fail(ErrorCode::kCorrupt, fmt::format("memo {} is fetched but not set", number));
   }
-  if (value.kind() == Kind::kObject && (graph_.words(value)[kObjectFlags] & kReduced) != 0) return graph_.callable(value);
+  if (value.kind() == Kind::kObject && (graph_.words(value)[kObjectFlags] & kReduced) != 0)
+    return graph_.callable(value);
   return value;
 }
 
@@ -343,8 +353,9 @@ void Machine::note_stretch(std::uint64_t begin, std::uint64_t end, std::uint64_t
 }
 
 void Machine::recover(std::uint64_t number) {
-  const Stretch* after = std::upper_bound(stretches_.begin(), stretches_.end(), number,
-                                          [](std::uint64_t n, const Stretch& s) { return n < s.first_number; });
+  const Stretch* after =
+      std::upper_bound(stretches_.begin(), stretches_.end(), number,
+                       [](std::uint64_t n, const Stretch& s) { return n < s.first_number; });
   if (after == stretches_.begin() || number >= memo_count_) return;
   Stretch& stretch = stretches_[static_cast<std::size_t>(after - stretches_.begin() - 1)];
   // A part of a stretch that fetches from another one that is being recovered: not what CPython writes.
@@ -375,7 +386,8 @@ void Machine::recover(std::uint64_t number) {
 }
 
 void Machine::mark() {
-  if (marks_.size() >= limits_.depth) fail(ErrorCode::kLimit, fmt::format("nesting deeper than {}", limits_.depth));
+  if (marks_.size() >= limits_.depth)
+    fail(ErrorCode::kLimit, fmt::format("nesting deeper than {}", limits_.depth));
   marks_.push_back(floor_);
   floor_ = stack_.size();
 }
@@ -403,7 +415,8 @@ const std::byte* Machine::take_lines(const std::byte* p) {
   for (Ref& line : lines) {
     const std::byte* q = p;
     while (q < input_.end() && q < op_at_ + 2048 && *q != std::byte{'\n'}) ++q;
-    if (q >= input_.end() || *q != std::byte{'\n'}) fail(ErrorCode::kCorrupt, "GLOBAL without the end of its name");
+    if (q >= input_.end() || *q != std::byte{'\n'})
+      fail(ErrorCode::kCorrupt, "GLOBAL without the end of its name");
     line = string_node(p, static_cast<std::uint64_t>(q - p));
     p = q + 1;
   }
@@ -436,34 +449,50 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
     if (p >= safe_) {
       if (until != nullptr && p >= until) return p;
       op_at_ = p;
-      if (p >= input_.end()) fail(ErrorCode::kCorrupt, "the pickle ends in the middle of an opcode or without STOP");
+      if (p >= input_.end())
+        fail(ErrorCode::kCorrupt, "the pickle ends in the middle of an opcode or without STOP");
       safe_ = input_.bring(p, p, Input::kSlack);
     }
     ++graph_.opcodes_;
     op_at_ = p;
     const auto op = static_cast<std::uint8_t>(*p++);
-    if (op_at_ == begin && op != kProto) fail(ErrorCode::kUnsupported, "the pickle does not begin with PROTO (protocol 2 or later)");
+    if (op_at_ == begin && op != kProto)
+      fail(ErrorCode::kUnsupported, "the pickle does not begin with PROTO (protocol 2 or later)");
     switch (op) {
       case kProto: {
         const auto protocol = load<std::uint8_t>(p++);
         if (op_at_ != begin) fail(ErrorCode::kCorrupt, "PROTO in the middle of a pickle");
-        if (protocol < 2 || protocol > 5) fail(ErrorCode::kUnsupported, fmt::format("pickle protocol {}; 2 to 5 are known", protocol));
+        if (protocol < 2 || protocol > 5)
+          fail(ErrorCode::kUnsupported, fmt::format("pickle protocol {}; 2 to 5 are known", protocol));
         break;
       }
-      case kFrame: open_frame(p + 8, load<std::uint64_t>(p)); p += 8; break;
+      case kFrame:
+        open_frame(p + 8, load<std::uint64_t>(p));
+        p += 8;
+        break;
       case kMark: mark(); break;
       case kStop: {
         if (p != input_.end()) fail(ErrorCode::kCorrupt, "bytes follow the pickle's STOP");
-        if (stack_.size() != 1 || !marks_.empty()) fail(ErrorCode::kCorrupt, "STOP with other than one value left");
+        if (stack_.size() != 1 || !marks_.empty())
+          fail(ErrorCode::kCorrupt, "STOP with other than one value left");
         graph_.root_ = pop();
         return p;
       }
       case kNoneOp: push(small(Kind::kNone)); break;
       case kNewTrue: push(small(Kind::kTrue)); break;
       case kNewFalse: push(small(Kind::kFalse)); break;
-      case kBinInt1: push(inline_int(load<std::uint8_t>(p))); p += 1; break;
-      case kBinInt2: push(inline_int(load<std::uint16_t>(p))); p += 2; break;
-      case kBinInt: push(inline_int(load<std::int32_t>(p))); p += 4; break;
+      case kBinInt1:
+        push(inline_int(load<std::uint8_t>(p)));
+        p += 1;
+        break;
+      case kBinInt2:
+        push(inline_int(load<std::uint16_t>(p)));
+        p += 2;
+        break;
+      case kBinInt:
+        push(inline_int(load<std::int32_t>(p)));
+        p += 4;
+        break;
       case kLong1: {
         const std::uint64_t length = load<std::uint8_t>(p++);
         const std::byte* next = take_text(p, length);
@@ -489,15 +518,26 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
         }
         break;
       }
-      case kBinUnicode: case kBinUnicode8: case kShortBinString:
-      case kShortBinBytes: case kBinBytes: {
+      case kBinUnicode:
+      case kBinUnicode8:
+      case kShortBinString:
+      case kShortBinBytes:
+      case kBinBytes: {
         if (op == kShortBinString && options_.dialect != Dialect::kTorch) refuse(op);
         std::uint64_t length = 0;
-        if (op == kBinUnicode || op == kBinBytes) { length = load<std::uint32_t>(p); p += 4; }
-        else if (op == kBinUnicode8) { length = load<std::uint64_t>(p); p += 8; }
-        else { length = load<std::uint8_t>(p); p += 1; }
+        if (op == kBinUnicode || op == kBinBytes) {
+          length = load<std::uint32_t>(p);
+          p += 4;
+        } else if (op == kBinUnicode8) {
+          length = load<std::uint64_t>(p);
+          p += 8;
+        } else {
+          length = load<std::uint8_t>(p);
+          p += 1;
+        }
         const std::byte* next = take_text(p, length);
-        push(op == kShortBinBytes || op == kBinBytes ? text_node(Kind::kBytes, p, length) : string_node(p, length));
+        push(op == kShortBinBytes || op == kBinBytes ? text_node(Kind::kBytes, p, length)
+                                                     : string_node(p, length));
         p = next;
         break;
       }
@@ -505,7 +545,9 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
       case kEmptyList: push(container_node(Kind::kList)); break;
       case kEmptyDict: push(container_node(Kind::kDict)); break;
       case kEmptySet: push(container_node(Kind::kSet)); break;
-      case kTuple1: case kTuple2: case kTuple3: {
+      case kTuple1:
+      case kTuple2:
+      case kTuple3: {
         const std::uint64_t count = op - kTuple1 + 1U;
         need(count);
         const Ref made = tuple_node(stack_.end() - count, count);
@@ -535,7 +577,8 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
       }
       case kAddItems: {
         first = pop_mark();
-        if (first <= floor_ || Ref{stack_[first - 1]}.kind() != Kind::kSet) fail(ErrorCode::kCorrupt, "ADDITEMS without a set");
+        if (first <= floor_ || Ref{stack_[first - 1]}.kind() != Kind::kSet)
+          fail(ErrorCode::kCorrupt, "ADDITEMS without a set");
         append(Ref{stack_[first - 1]}, stack_.data() + first, stack_.size() - first);
         stack_.truncate(first);
         break;
@@ -549,7 +592,8 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
       case kSetItems: {
         first = pop_mark();
         if (first <= floor_) fail(ErrorCode::kCorrupt, "SETITEMS without a dict");
-        if ((stack_.size() - first) % 2 != 0) fail(ErrorCode::kCorrupt, "SETITEMS with a key that has no value");
+        if ((stack_.size() - first) % 2 != 0)
+          fail(ErrorCode::kCorrupt, "SETITEMS with a key that has no value");
         append(dict_to_set_in(Ref{stack_[first - 1]}), stack_.data() + first, stack_.size() - first);
         stack_.truncate(first);
         break;
@@ -587,10 +631,22 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
         top() = node(Kind::kPersid, index);
         break;
       }
-      case kMemoize: need(1); remember(memo_count_, top()); break;
-      case kBinPut: need(1); remember(load<std::uint8_t>(p), top()); p += 1; break;
-      case kLongBinPut: need(1); remember(load<std::uint32_t>(p), top()); p += 4; break;
-      case kBinGet: case kLongBinGet: {
+      case kMemoize:
+        need(1);
+        remember(memo_count_, top());
+        break;
+      case kBinPut:
+        need(1);
+        remember(load<std::uint8_t>(p), top());
+        p += 1;
+        break;
+      case kLongBinPut:
+        need(1);
+        remember(load<std::uint32_t>(p), top());
+        p += 4;
+        break;
+      case kBinGet:
+      case kLongBinGet: {
         const std::uint64_t number = op == kBinGet ? load<std::uint8_t>(p) : load<std::uint32_t>(p);
         p += op == kBinGet ? 1 : 4;
         const Ref value = recall(number);
@@ -605,7 +661,8 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
 
 Graph read(const ByteSource& source, const Options& options, const Limits& limits) {
   if (source.size() > options.max_bytes) {
-    throw Error(ErrorCode::kLimit, fmt::format("a pickle of {} bytes, more than {}", source.size(), options.max_bytes));
+    throw Error(ErrorCode::kLimit,
+                fmt::format("a pickle of {} bytes, more than {}", source.size(), options.max_bytes));
   }
   Input input(source);
   return Machine(input, options, limits).run();

@@ -92,10 +92,15 @@ constexpr std::array<OpFacts, 256> kTable = table();
 
 int width_of(Operand operand) {
   switch (operand) {
-    case Operand::kU8: case Operand::kText1: return 1;
+    case Operand::kU8:
+    case Operand::kText1: return 1;
     case Operand::kU16: return 2;
-    case Operand::kI32: case Operand::kU32: case Operand::kText4: return 4;
-    case Operand::kU64: case Operand::kF64: case Operand::kText8: return 8;
+    case Operand::kI32:
+    case Operand::kU32:
+    case Operand::kText4: return 4;
+    case Operand::kU64:
+    case Operand::kF64:
+    case Operand::kText8: return 8;
     default: return 0;
   }
 }
@@ -130,17 +135,16 @@ std::optional<Instruction> decode(std::string_view program, std::uint64_t at) {
   std::memcpy(&out.number, program.data() + out.next, width);
   out.next += width;
   switch (operand) {
-    case Operand::kText1: case Operand::kText4: case Operand::kText8:
+    case Operand::kText1:
+    case Operand::kText4:
+    case Operand::kText8:
       if (program.size() - out.next < out.number) return std::nullopt;
       out.text = program.substr(out.next, out.number);
       out.next += out.number;
       return out;
-    case Operand::kLines1:
-      return take_lines(program, 1, out) ? std::optional(out) : std::nullopt;
-    case Operand::kLines2:
-      return take_lines(program, 2, out) ? std::optional(out) : std::nullopt;
-    default:
-      return out;
+    case Operand::kLines1: return take_lines(program, 1, out) ? std::optional(out) : std::nullopt;
+    case Operand::kLines2: return take_lines(program, 2, out) ? std::optional(out) : std::nullopt;
+    default: return out;
   }
 }
 

@@ -46,16 +46,25 @@ TEST(Pickle, KeepsIntegersBeyond64BitsExactly) {
 TEST(Pickle, ReadsContainersAndConstants) {
   EXPECT_EQ(value_of(program("(NK\x01\x88\x89X\x02\x00\x00\x00hit"s)),
             Value(Tuple{{None{}, 1, true, false, "hi"}}));
-  EXPECT_EQ(value_of(program("](K\x01K\x02" "eK\x03" "a"s)), Value(List{1, 2, 3}));
-  EXPECT_EQ(value_of(program("}X\x01\x00\x00\x00" "aK\x01sK\x02K\x03s"s)), Value(Dict{{"a", 1}, {2, 3}}));
+  EXPECT_EQ(value_of(program("](K\x01K\x02"
+                             "eK\x03"
+                             "a"s)),
+            Value(List{1, 2, 3}));
+  EXPECT_EQ(value_of(program("}X\x01\x00\x00\x00"
+                             "aK\x01sK\x02K\x03s"s)),
+            Value(Dict{{"a", 1}, {2, 3}}));
 }
 
 TEST(Pickle, MemoFetchesWhatWasPut) {
-  EXPECT_EQ(value_of(program("]q\x00K\x01" "ah\x00\x86"s)), Value(Tuple{{List{1}, List{1}}}));
+  EXPECT_EQ(value_of(program("]q\x00K\x01"
+                             "ah\x00\x86"s)),
+            Value(Tuple{{List{1}, List{1}}}));
 }
 
 TEST(Pickle, ProtocolTwoBytesComeBackAsBytes) {
-  EXPECT_EQ(value_of(program("c_codecs\nencode\nX\x03\x00\x00\x00" "a\xc3\xbf" "X\x06\x00\x00\x00latin1\x86R"s)),
+  EXPECT_EQ(value_of(program("c_codecs\nencode\nX\x03\x00\x00\x00"
+                             "a\xc3\xbf"
+                             "X\x06\x00\x00\x00latin1\x86R"s)),
             Value(Bytes{"a\xff"}));
 }
 
@@ -74,38 +83,46 @@ TEST(Pickle, NothingIsCalledWhateverItsName) {
 }
 
 TEST(Pickle, OrderedDictIsADict) {
-  EXPECT_EQ(value_of(program("ccollections\nOrderedDict\n)RX\x01\x00\x00\x00" "aK\x01s"s)), Value(Dict{{"a", 1}}));
+  EXPECT_EQ(value_of(program("ccollections\nOrderedDict\n)RX\x01\x00\x00\x00"
+                             "aK\x01s"s)),
+            Value(Dict{{"a", 1}}));
 }
 
 TEST(Pickle, RefusesBrokenPrograms) {
   EXPECT_EQ(refusal(""), ErrorCode::kCorrupt);
-  EXPECT_EQ(refusal("N."), ErrorCode::kUnsupported);           // no PROTO
-  EXPECT_EQ(refusal("\x80\x01N."), ErrorCode::kUnsupported);   // protocol 1
+  EXPECT_EQ(refusal("N."), ErrorCode::kUnsupported);          // no PROTO
+  EXPECT_EQ(refusal("\x80\x01N."), ErrorCode::kUnsupported);  // protocol 1
   EXPECT_EQ(refusal("\x80\x06N."), ErrorCode::kUnsupported);
-  EXPECT_EQ(refusal("\x80\x02N"), ErrorCode::kCorrupt);        // no STOP
-  EXPECT_EQ(refusal("\x80\x02N.N."), ErrorCode::kCorrupt);     // two programs
-  EXPECT_EQ(refusal(program("NN")), ErrorCode::kCorrupt);      // two values left
+  EXPECT_EQ(refusal("\x80\x02N"), ErrorCode::kCorrupt);     // no STOP
+  EXPECT_EQ(refusal("\x80\x02N.N."), ErrorCode::kCorrupt);  // two programs
+  EXPECT_EQ(refusal(program("NN")), ErrorCode::kCorrupt);   // two values left
   EXPECT_EQ(refusal(program("")), ErrorCode::kCorrupt);
-  EXPECT_EQ(refusal(program("\x86")), ErrorCode::kCorrupt);    // stack underflow
-  EXPECT_EQ(refusal(program("t")), ErrorCode::kCorrupt);       // no mark
-  EXPECT_EQ(refusal(program("N(N")), ErrorCode::kCorrupt);     // mark left open
-  EXPECT_EQ(refusal(program("NNa")), ErrorCode::kCorrupt);     // APPEND to None
-  EXPECT_EQ(refusal(program(")NNs")), ErrorCode::kCorrupt);    // SETITEM on a tuple
-  EXPECT_EQ(refusal(program("}(Nu")), ErrorCode::kCorrupt);    // key without a value
-  EXPECT_EQ(refusal(program("K\x01Nb")), ErrorCode::kCorrupt); // BUILD on a number
-  EXPECT_EQ(refusal(program("h\x05")), ErrorCode::kCorrupt);   // memo never put
-  EXPECT_EQ(refusal(program("Nq\x00" "0q\x00"s)), ErrorCode::kUnsupported);  // POP
+  EXPECT_EQ(refusal(program("\x86")), ErrorCode::kCorrupt);     // stack underflow
+  EXPECT_EQ(refusal(program("t")), ErrorCode::kCorrupt);        // no mark
+  EXPECT_EQ(refusal(program("N(N")), ErrorCode::kCorrupt);      // mark left open
+  EXPECT_EQ(refusal(program("NNa")), ErrorCode::kCorrupt);      // APPEND to None
+  EXPECT_EQ(refusal(program(")NNs")), ErrorCode::kCorrupt);     // SETITEM on a tuple
+  EXPECT_EQ(refusal(program("}(Nu")), ErrorCode::kCorrupt);     // key without a value
+  EXPECT_EQ(refusal(program("K\x01Nb")), ErrorCode::kCorrupt);  // BUILD on a number
+  EXPECT_EQ(refusal(program("h\x05")), ErrorCode::kCorrupt);    // memo never put
+  EXPECT_EQ(refusal(program("Nq\x00"
+                            "0q\x00"s)),
+            ErrorCode::kUnsupported);                                // POP
   EXPECT_EQ(refusal(program("Nq\x00q\x00"s)), ErrorCode::kCorrupt);  // one number twice
-  EXPECT_EQ(refusal(program("X\xff\x00\x00\x00" "a"s)), ErrorCode::kCorrupt);  // string past the end
+  EXPECT_EQ(refusal(program("X\xff\x00\x00\x00"
+                            "a"s)),
+            ErrorCode::kCorrupt);                                              // string past the end
   EXPECT_EQ(refusal(program("X\x01\x00\x00\x00\xff"s)), ErrorCode::kCorrupt);  // not UTF-8
-  EXPECT_EQ(refusal(program("\xfe")), ErrorCode::kCorrupt);    // no opcode
+  EXPECT_EQ(refusal(program("\xfe")), ErrorCode::kCorrupt);                    // no opcode
   EXPECT_EQ(refusal(program("cos\nsys")), ErrorCode::kCorrupt);
-  EXPECT_EQ(refusal("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s), ErrorCode::kCorrupt);  // frame past the end
+  EXPECT_EQ(refusal("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s),
+            ErrorCode::kCorrupt);  // frame past the end
 }
 
 TEST(Pickle, RefusesOpcodesThatDoMoreThanData) {
-  for (const char* op : {"0", "1", "2", "I1\n", "L1L\n", "F1\n", "S'a'\n", "V1\n", "d", "l", "o", "P1\n", "ios\nsystem\n",
-                         "\x82\x01", "\x92", "\x8b\x00\x00\x00\x00", "\x97", "\x98", "\x91"}) {
+  for (const char* op :
+       {"0", "1", "2", "I1\n", "L1L\n", "F1\n", "S'a'\n", "V1\n", "d", "l", "o", "P1\n", "ios\nsystem\n",
+        "\x82\x01", "\x92", "\x8b\x00\x00\x00\x00", "\x97", "\x98", "\x91"}) {
     EXPECT_EQ(refusal(program(op)), ErrorCode::kUnsupported) << testing::PrintToString(op);
   }
   EXPECT_EQ(refusal(program("NQ"), Dialect::kMetadata), ErrorCode::kUnsupported);
@@ -119,8 +136,13 @@ TEST(Pickle, LimitsHoldOnBothSides) {
   limits.memo_slack = 2;
   EXPECT_NO_THROW(parse(program("(((ttt"), Dialect::kTorch, limits));
   EXPECT_EQ(refusal(program("((((tttt"), Dialect::kTorch, limits), ErrorCode::kLimit);
-  EXPECT_NO_THROW(parse(program("X\x04\x00\x00\x00" "abcd"s), Dialect::kTorch, limits));
-  EXPECT_EQ(refusal(program("X\x05\x00\x00\x00" "abcde"s), Dialect::kTorch, limits), ErrorCode::kLimit);
+  EXPECT_NO_THROW(parse(program("X\x04\x00\x00\x00"
+                                "abcd"s),
+                        Dialect::kTorch, limits));
+  EXPECT_EQ(refusal(program("X\x05\x00\x00\x00"
+                            "abcde"s),
+                    Dialect::kTorch, limits),
+            ErrorCode::kLimit);
   EXPECT_NO_THROW(parse(program("(NNNNNt"), Dialect::kTorch, limits));
   EXPECT_EQ(refusal(program("(NNNNNNt"), Dialect::kTorch, limits), ErrorCode::kLimit);
   EXPECT_NO_THROW(parse(program("Nq\x02"), Dialect::kTorch, limits));
@@ -133,7 +155,12 @@ TEST(Pickle, WalkingIsBoundedWhateverIsShared) {
   for (char i = 0; i < 40; ++i) body += "q"s + i + "h" + i + "\x86";
   EXPECT_EQ(error_of([&] { value_of(program(body)); }).code(), ErrorCode::kLimit);
   // A list that holds itself.
-  EXPECT_EQ(error_of([&] { value_of(program("]q\x00h\x00" "a"s)); }).code(), ErrorCode::kLimit);
+  EXPECT_EQ(error_of([&] {
+              value_of(
+                  program("]q\x00h\x00"
+                          "a"s));
+            }).code(),
+            ErrorCode::kLimit);
 }
 
 TEST(Pickle, ErrorsNameTheOffset) {
@@ -141,16 +168,19 @@ TEST(Pickle, ErrorsNameTheOffset) {
 }
 
 TEST(PickleWriter, WhatItWritesReadsBack) {
-  const Value all = Dict{{"none", None{}},
-                         {"true", true},
-                         {"ints", List{0, 255, 256, 65535, 65536, -1, std::int64_t{INT32_MAX}, std::int64_t{INT32_MAX} + 1,
-                                       std::int64_t{INT32_MIN} - 1, INT64_MAX, INT64_MIN}},
-                         {"big", BigInt{std::string(20, '\x01')}},
-                         {"real", List{0.0, -1.5, 1e300}},
-                         {"text", "gr\xc3\xbc" "n"},
-                         {"bytes", Bytes{"\x00\xff\x80"s}},
-                         {"tuple", Tuple{{1, Tuple{}, Tuple{{2, 3, 4, 5}}}}},
-                         {5, Dict{}}};
+  const Value all =
+      Dict{{"none", None{}},
+           {"true", true},
+           {"ints", List{0, 255, 256, 65535, 65536, -1, std::int64_t{INT32_MAX}, std::int64_t{INT32_MAX} + 1,
+                         std::int64_t{INT32_MIN} - 1, INT64_MAX, INT64_MIN}},
+           {"big", BigInt{std::string(20, '\x01')}},
+           {"real", List{0.0, -1.5, 1e300}},
+           {"text",
+            "gr\xc3\xbc"
+            "n"},
+           {"bytes", Bytes{"\x00\xff\x80"s}},
+           {"tuple", Tuple{{1, Tuple{}, Tuple{{2, 3, 4, 5}}}}},
+           {5, Dict{}}};
   for (const int protocol : {2, 4}) {
     StringSink sink;
     Writer writer(sink, protocol);
@@ -173,7 +203,9 @@ TEST(PickleWriter, LongContainersAreWrittenInBatches) {
 }
 
 TEST(PickleWriter, SplicedPicklesKeepTheirOwnMemo) {
-  const std::string first = program("]q\x00K\x01" "ah\x00\x86"s);
+  const std::string first = program(
+      "]q\x00K\x01"
+      "ah\x00\x86"s);
   StringSink sink;
   Writer writer(sink, 2);
   writer.mark();
@@ -194,7 +226,10 @@ TEST(PickleWriter, RefusesTensorsItWasNotToldHowToWrite) {
 }
 
 TEST(Disassemble, ShowsOpcodesAndEscapesText) {
-  const std::string text = disassemble(as_bytes(program("X\x03\x00\x00\x00" "a\x1b" "bK\x05"s)));
+  const std::string text =
+      disassemble(as_bytes(program("X\x03\x00\x00\x00"
+                                   "a\x1b"
+                                   "bK\x05"s)));
   EXPECT_NE(text.find("PROTO 2"), std::string::npos);
   EXPECT_NE(text.find("BINUNICODE 'a\\x1bb'"), std::string::npos);
   EXPECT_NE(text.find("BININT1 5"), std::string::npos);

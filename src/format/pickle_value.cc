@@ -23,7 +23,8 @@ class Walk {
       : graph_(graph),
         leaf_(leaf),
         limits_(limits),
-        visits_left_(std::min(4 * graph.opcodes() + 16, (kFree + kPerByte * graph.bytes()) / sizeof(Value))) {}
+        visits_left_(std::min(4 * graph.opcodes() + 16, (kFree + kPerByte * graph.bytes()) / sizeof(Value))) {
+  }
 
   Value value(Ref ref, std::uint32_t depth);
 
@@ -65,7 +66,8 @@ Value Walk::value(Ref ref, std::uint32_t depth) {
     case Kind::kFloat: return graph_.real(ref);
     case Kind::kString: return std::string(graph_.text(ref));
     case Kind::kBytes: return Bytes{std::string(graph_.text(ref))};
-    case Kind::kTuple: case Kind::kList: {
+    case Kind::kTuple:
+    case Kind::kList: {
       List items;
       items.reserve(graph_.size(ref));
       graph_.each(ref, [&](Ref item) {
@@ -124,7 +126,8 @@ Value Walk::known_object(Ref ref, std::uint32_t depth) {
           if (c < 0x80) {
             bytes.push_back(static_cast<char>(c));
           } else if ((c == 0xC2 || c == 0xC3) && i + 1 < utf8.size()) {
-            bytes.push_back(static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
+            bytes.push_back(
+                static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
           } else {
             return opaque(ref);
           }
@@ -143,7 +146,8 @@ Value Walk::known_object(Ref ref, std::uint32_t depth) {
 
 std::string Walk::class_name(Ref ref) const {
   switch (ref.kind()) {
-    case Kind::kObject: return graph_.callable(ref).kind() == Kind::kGlobal ? graph_.full_name(graph_.callable(ref)) : "object";
+    case Kind::kObject:
+      return graph_.callable(ref).kind() == Kind::kGlobal ? graph_.full_name(graph_.callable(ref)) : "object";
     case Kind::kGlobal: return graph_.full_name(ref);
     case Kind::kSet: return "builtins.set";
     case Kind::kDict: return "builtins.dict";
@@ -184,7 +188,12 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
       size > 3 ? writer.tuple() : writer.tuple(size);
       return;
     }
-    case Kind::kList: writer.empty_list(); writer.mark(); emit_items(ref); writer.appends(); return;
+    case Kind::kList:
+      writer.empty_list();
+      writer.mark();
+      emit_items(ref);
+      writer.appends();
+      return;
     case Kind::kDict:
       if (graph_.is_ordered_dict(ref)) {
         writer.global("collections", "OrderedDict");
@@ -211,7 +220,8 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
       writer.persid();
       return;
     case Kind::kObject: emit_object(writer, ref, depth); return;
-    case Kind::kHandle: throw Error(ErrorCode::kUnsupported, "an object of DCP's own inside one that is kept as it is");
+    case Kind::kHandle:
+      throw Error(ErrorCode::kUnsupported, "an object of DCP's own inside one that is kept as it is");
   }
 }
 

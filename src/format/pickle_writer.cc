@@ -14,8 +14,7 @@ Writer::Writer(ByteSink& sink, int protocol) : sink_(sink), protocol_(protocol) 
   buffer_.push_back(static_cast<char>(protocol));
 }
 
-template <class T>
-void Writer::number(char code, T v) {
+template <class T> void Writer::number(char code, T v) {
   op(code);
   buffer_.append(reinterpret_cast<const char*>(&v), sizeof(v));
 }
@@ -123,7 +122,8 @@ void Writer::bytes(std::string_view data) {
 }
 
 void Writer::global(std::string_view module, std::string_view name) {
-  const std::uint32_t key = names_.intern(fmt::format("{}\n{}\n", module, name));  // no string value looks like this
+  const std::uint32_t key =
+      names_.intern(fmt::format("{}\n{}\n", module, name));  // no string value looks like this
   if (recall(key)) return;
   if (protocol_ >= 4) {
     shared_string(module);
@@ -159,7 +159,9 @@ void Writer::persid() { op(kBinPersid); }
 // GLOBAL with the names of Python 3: CPython translates those of protocol 2 only in pickles of protocol 2.
 static std::string modern_global(std::string_view lines) {
   const std::string_view module = lines.substr(0, lines.find('\n'));
-  const std::string_view modern = module == "__builtin__" ? "builtins" : module == "copy_reg" ? "copyreg" : module;
+  const std::string_view modern = module == "__builtin__" ? "builtins"
+                                  : module == "copy_reg"  ? "copyreg"
+                                                          : module;
   return fmt::format("c{}{}\n", modern, lines.substr(module.size()));
 }
 
@@ -172,18 +174,21 @@ void Writer::splice(std::string_view pickle) {
     switch (at->op) {
       case kFrame: break;
       case kMemoize: number(kLongBinPut, base + count++); break;
-      case kBinPut: case kLongBinPut:
+      case kBinPut:
+      case kLongBinPut:
         number(kLongBinPut, base + static_cast<std::uint32_t>(at->number));
         count = std::max(count, static_cast<std::uint32_t>(at->number) + 1);
         break;
-      case kBinGet: case kLongBinGet: number(kLongBinGet, base + static_cast<std::uint32_t>(at->number)); break;
+      case kBinGet:
+      case kLongBinGet: number(kLongBinGet, base + static_cast<std::uint32_t>(at->number)); break;
       case kGlobalOp:
         buffer_.append(protocol_ >= 3 ? modern_global(at->text) : pickle.substr(at->at, at->next - at->at));
         break;
       default: buffer_.append(pickle.substr(at->at, at->next - at->at));
     }
   }
-  if (!at || at->next != pickle.size()) throw Error(ErrorCode::kCorrupt, "an opaque object that is no whole pickle");
+  if (!at || at->next != pickle.size())
+    throw Error(ErrorCode::kCorrupt, "an opaque object that is no whole pickle");
   memo_size_ += count;
 }
 

@@ -36,13 +36,13 @@ class Writer {
   void tuple(std::size_t size);  // of the last `size` <= 3 values; 0 for an empty tuple, no mark needed
   void tuple();                  // of everything since mark()
   void empty_list();
-  void appends();                // everything since mark() onto the list below it
+  void appends();  // everything since mark() onto the list below it
   void empty_dict();
-  void setitems();               // key, value, ... since mark() into the dict (or object) below it
-  void reduce();                 // callable, argument tuple -> result
-  void newobj();                 // class, argument tuple -> object
-  void build();                  // object, state -> object
-  void persid();                 // id value -> persistent object
+  void setitems();  // key, value, ... since mark() into the dict (or object) below it
+  void reduce();    // callable, argument tuple -> result
+  void newobj();    // class, argument tuple -> object
+  void build();     // object, state -> object
+  void persid();    // id value -> persistent object
   // A value memoised earlier, by its number; and the number of what was memoised last.
   void fetch(std::uint32_t number);
   std::uint32_t memoize();  // the value just written; returns its number

@@ -25,8 +25,10 @@ std::uint64_t hash_dims(const std::int64_t* dims, std::uint32_t rank) {
 std::uint32_t DimsPool::add(const std::int64_t* dims, std::uint32_t rank) {
   if (recent_.empty()) recent_.resize(kRecent, kFree);
   std::uint32_t& recent = recent_[hash_dims(dims, rank) % kRecent];
-  if (recent != kFree && this->rank(recent) == rank && std::equal(dims, dims + rank, this->dims(recent))) return recent;
-  if (pool_.size() >= kFree - rank - 1) throw Error(ErrorCode::kLimit, "more than 2^32 dimensions in one checkpoint");
+  if (recent != kFree && this->rank(recent) == rank && std::equal(dims, dims + rank, this->dims(recent)))
+    return recent;
+  if (pool_.size() >= kFree - rank - 1)
+    throw Error(ErrorCode::kLimit, "more than 2^32 dimensions in one checkpoint");
   recent = static_cast<std::uint32_t>(pool_.size());
   std::int64_t* at = pool_.extend(rank + 1);
   at[0] = rank;
@@ -53,13 +55,14 @@ std::uint32_t StorageRows::transforms_id(const std::vector<std::string>& list) {
 
 // The slot that holds the row of this index, or the free one where it would go.
 std::size_t StorageData::Table::slot_of(std::uint32_t fqn, const Shape* offset) const {
-  const std::uint64_t h =
-      mix(fqn, offset == nullptr ? 0 : hash_dims(offset->data(), static_cast<std::uint32_t>(offset->rank())) + 1);
+  const std::uint64_t h = mix(
+      fqn, offset == nullptr ? 0 : hash_dims(offset->data(), static_cast<std::uint32_t>(offset->rank())) + 1);
   const std::size_t mask = slots_.size() - 1;
   std::size_t at = (h ^ (h >> 31)) & mask;
   while (slots_[at] != kFree) {
     const Key& key = keys[slots_[at]];
-    const bool same_offset = offset == nullptr ? key.dims == kNoOffset : key.dims != kNoOffset && dims.equal(key.dims, *offset);
+    const bool same_offset =
+        offset == nullptr ? key.dims == kNoOffset : key.dims != kNoOffset && dims.equal(key.dims, *offset);
     if (key.fqn == fqn && same_offset) break;
     at = (at + 1) & mask;
   }
@@ -81,7 +84,8 @@ void StorageData::Table::index_rows() const {
     const Shape offset = key.dims == kNoOffset ? Shape() : dims.shape(key.dims);
     std::uint32_t& slot = slots_[slot_of(key.fqn, key.dims == kNoOffset ? nullptr : &offset)];
     if (slot != kFree) {
-      throw Error(ErrorCode::kCorrupt, fmt::format("storage_data places the chunk at {} twice", to_string(offset)))
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("storage_data places the chunk at {} twice", to_string(offset)))
           .of_tensor(names[key.fqn]);
     }
     slot = static_cast<std::uint32_t>(indexed_);
@@ -119,10 +123,12 @@ void StorageData::add(const MetadataIndex& index, const StorageInfo& place) {
   const std::size_t row = old ? *old : size();
   Table::Key key;
   key.fqn = table_->names.intern(index.fqn);
-  if (index.offset) key.dims = table_->dims.add(index.offset->data(), static_cast<std::uint32_t>(index.offset->rank()));
-  if (index.index && *index.index >= 0 && *index.index <= INT32_MAX) key.hint = static_cast<std::int32_t>(*index.index);
-  const Table::Place where{table_->file_id(place.relative_path), table_->transforms_id(place.transform_descriptors),
-                           place.offset, place.length};
+  if (index.offset)
+    key.dims = table_->dims.add(index.offset->data(), static_cast<std::uint32_t>(index.offset->rank()));
+  if (index.index && *index.index >= 0 && *index.index <= INT32_MAX)
+    key.hint = static_cast<std::int32_t>(*index.index);
+  const Table::Place where{table_->file_id(place.relative_path),
+                           table_->transforms_id(place.transform_descriptors), place.offset, place.length};
   if (old) {
     table_->keys[row] = key;
     table_->places[row] = where;
@@ -144,7 +150,8 @@ MetadataIndex StorageData::index(std::size_t i) const {
 
 StorageInfo StorageData::info(std::size_t i) const {
   const Table::Place& place = table_->places[i];
-  StorageInfo out{table_->files[place.file], place.offset, place.length, table_->transform_lists[place.transforms], {}};
+  StorageInfo out{
+      table_->files[place.file], place.offset, place.length, table_->transform_lists[place.transforms], {}};
   const auto extra = table_->place_extra.find(i);
   if (extra != table_->place_extra.end()) out.extra = extra->second;
   return out;
@@ -167,7 +174,8 @@ const std::vector<std::string>& StorageData::transforms(std::size_t i) const {
 bool StorageData::operator==(const StorageData& other) const {
   if (size() != other.size()) return false;
   for (std::size_t i = 0; i < size(); ++i) {
-    if (index(i) != other.index(i) || index(i).index != other.index(i).index || info(i) != other.info(i)) return false;
+    if (index(i) != other.index(i) || index(i).index != other.index(i).index || info(i) != other.info(i))
+      return false;
   }
   return true;
 }

@@ -50,7 +50,7 @@ struct StorageRows {
   DimsPool dims;
   std::vector<std::string> files;
   std::vector<std::vector<std::string>> transform_lists = {{}};  // 0: none
-  PodVector<Key> keys;  // row i is keys[i], places[i]
+  PodVector<Key> keys;                                           // row i is keys[i], places[i]
   PodVector<Place> places;
   std::map<std::size_t, Dict> key_extra, place_extra;  // unknown attributes, by row
 

@@ -69,22 +69,22 @@ bool equal(const Dict& a, const Dict& b, int depth) {
 bool equal(const Value& a, const Value& b, int depth) {
   if (a.kind() != b.kind()) return false;
   return a.visit([&](const auto& x) {
-        using T = std::decay_t<decltype(x)>;
-        const T& y = b.get<T>();
-        if constexpr (std::is_same_v<T, double>) {
-          return same_real(x, y);
-        } else if constexpr (std::is_same_v<T, List> || std::is_same_v<T, Dict>) {
-          return equal(x, y, depth);
-        } else if constexpr (std::is_same_v<T, Tuple>) {
-          return equal(x.items, y.items, depth);
-        } else if constexpr (std::is_same_v<T, Tensor>) {
-          return same_tensor(x.view(), y.view());
-        } else if constexpr (std::is_same_v<T, ShardedTensor>) {
-          return same_sharded(x, y);
-        } else {
-          return x == y;
-        }
-      });
+    using T = std::decay_t<decltype(x)>;
+    const T& y = b.get<T>();
+    if constexpr (std::is_same_v<T, double>) {
+      return same_real(x, y);
+    } else if constexpr (std::is_same_v<T, List> || std::is_same_v<T, Dict>) {
+      return equal(x, y, depth);
+    } else if constexpr (std::is_same_v<T, Tuple>) {
+      return equal(x.items, y.items, depth);
+    } else if constexpr (std::is_same_v<T, Tensor>) {
+      return same_tensor(x.view(), y.view());
+    } else if constexpr (std::is_same_v<T, ShardedTensor>) {
+      return same_sharded(x, y);
+    } else {
+      return x == y;
+    }
+  });
 }
 
 bool Tuple::operator==(const Tuple& other) const { return equal(items, other.items, 0); }

@@ -204,6 +204,13 @@ def rows():
     yield "shared-size", "ok", "one torch.Size used three times", \
         metadata(state=dict_of((text("w"),
             tensor(whole=size(0) + MEMOIZE, chunks=list_of(chunk(get(0), get(0)))))))
+    yield "shared-tensor", "ok", "two entries, one object", \
+        metadata(state=dict_of((text("a"), tensor() + put(0)), (text("b"), get(0))), storage=EMPTY_DICT)
+    pieces = list_of(*(chunk(size(i), size(1)) for i in range(500)))
+    entries = [(text("t"), tensor((500,), chunks=pieces) + put(0))]
+    entries += [(text(f"t{i}"), get(0)) for i in range(2000)]
+    yield "shared-tensor-laughs", "limit", "2,000 entries share 500 chunks: a million from 60 KiB", \
+        metadata(state=dict_of(*entries), storage=EMPTY_DICT)
     many = dict_of(*((text(f"layer.{i}"), tensor()) for i in range(300)))
     yield "many-entries", "ok", "300 tensors", metadata(state=many, storage=EMPTY_DICT)
 

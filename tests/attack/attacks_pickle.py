@@ -133,9 +133,9 @@ def cases():
         two + long_text("x" * ((16 << 20) + 1)) + STOP
     hundred = two + long_text("x" * 100) + STOP
     yield "pickle-string-at-limit", "pickle", "ok", "a string as long as allowed", hundred, \
-        "torch_string_bytes=100"
+        "torch_string_bytes=100,string_bytes=100"
     yield "pickle-string-over-limit", "pickle", "limit", "a string one byte longer than allowed", hundred, \
-        "torch_string_bytes=99"
+        "torch_string_bytes=99,string_bytes=99"
     yield "pickle-bad-utf8", "pickle", "corrupt", "a string that is not UTF-8", \
         four + text(b"\xff\xfe") + STOP
     yield "pickle-overlong-utf8", "pickle", "corrupt", "a slash spelled in two bytes", \
