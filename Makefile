@@ -25,21 +25,23 @@ build: setup  ## the command, the library and the Python package, in build/relea
 demo: build  ## look into a few checkpoints with the command
 	@tools/demo.sh
 
-test: build  ## everything that must hold: unit, Python, lint, and again under sanitizers
+test: build  ## everything that must hold: unit, Python, the attack corpus under sanitizers, lint
 	@$(CTEST) --test-dir $(RELEASE) $(QUIET)
-	@tools/build.sh asan $(JOBS)
-	@$(CTEST) --test-dir $(ASAN) $(QUIET)
+	@tools/build.sh asan $(JOBS) replay
 	@$(PYTHON) -m pytest tests
 	@tools/lint.sh $(JOBS)
 
-soak: build  ## the long tests
+soak: build  ## the long tests, and the unit tests under sanitizers
 	@$(PYTHON) -m pytest tests -m slow
+	@tools/build.sh asan $(JOBS)
+	@$(CTEST) --test-dir $(ASAN) $(QUIET)
 
 bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=prefix picks rows
 	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))
 
-fuzz:  ## each fuzz target for FUZZ_SECONDS (60) seconds
-	@tools/fuzz.sh
+fuzz: setup  ## each fuzz target for SECONDS (60) seconds
+	@tools/build.sh fuzz $(JOBS)
+	@tools/fuzz.sh $(or $(SECONDS),60)
 
 format:  ## apply .clang-format
 	@tools/sources.sh | xargs clang-format-14 -i

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -179,7 +180,7 @@ class TensorReport {
     out_.put('\n');
     for (std::size_t i = 0; i < histogram.bins(); ++i) {
       const double part = static_cast<double>(histogram.count(i)) / static_cast<double>(most);
-      auto bar = static_cast<std::size_t>(part * kBar + 0.5);
+      auto bar = static_cast<std::size_t>(std::llround(part * kBar));
       if (bar == 0 && histogram.count(i) > 0) bar = 1;  // rare is not never
       out_.text(fmt::format("  {:<{}}  {:>{}}", labels[i], label_width, histogram.count(i), digits(most)));
       if (bar > 0) out_.text("  ");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -49,7 +50,7 @@ ShortText human_bytes(std::uint64_t bytes) {
     scaled /= 1024;
     ++unit;
   }
-  std::uint64_t tenths = static_cast<std::uint64_t>(scaled * 10 + 0.5);
+  std::uint64_t tenths = static_cast<std::uint64_t>(std::llround(scaled * 10));
   if (tenths >= 10240 && unit + 1 < std::size(kUnits)) {  // 1023.96 KiB is 1.0 MiB
     tenths = 10;
     ++unit;

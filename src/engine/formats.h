@@ -21,7 +21,8 @@ std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
 // Errors of these two say which file: the source's name.
 std::unique_ptr<Checkpoint> open_torch_checkpoint(std::shared_ptr<const ByteSource> source,
                                                   const Limits& limits);
-std::unique_ptr<Checkpoint> open_safetensors(std::shared_ptr<const ByteSource> source, const Limits& limits);
+std::unique_ptr<Checkpoint> open_safetensors(const std::shared_ptr<const ByteSource>& source,
+                                             const Limits& limits);
 
 // The files that the index names, or without an index every *.safetensors file.
 std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> directory,

@@ -114,8 +114,9 @@ class SafetensorsCheckpoint final : public Checkpoint {
   class Reader;
 
   std::string why_missing(std::string_view name) const override {
-    for (const auto& [tensor, file] : index_.weight_map) {
-      if (tensor != name) continue;
+    for (const auto& entry : index_.weight_map) {
+      if (entry.first != name) continue;
+      const std::string& file = entry.second;
       const auto found =
           std::find_if(files_.begin(), files_.end(), [&](const DataFile& f) { return f.name == file; });
       const bool missing = found == files_.end() || found->missing;
@@ -269,7 +270,8 @@ std::vector<std::string> files_of(const SafetensorsIndex& index) {
 
 }  // namespace
 
-std::unique_ptr<Checkpoint> open_safetensors(std::shared_ptr<const ByteSource> source, const Limits& limits) {
+std::unique_ptr<Checkpoint> open_safetensors(const std::shared_ptr<const ByteSource>& source,
+                                             const Limits& limits) {
   std::vector<DataFile> files;
   files.push_back({std::string(base_name(source->name())), read_header(*source, limits), false});
   const auto open_file = [source](const std::string&) { return source; };

@@ -230,23 +230,19 @@ bool MetadataReader::read_rows(Ref dict) {
   if (order.empty()) {
     for (std::uint64_t i = 0; i < count; ++i) order.append(std::array<std::uint64_t, 2>{i, i});
   }
-  StorageRows sorted = std::move(rows);
-  rows.keys = {};
-  rows.places = {};
-  std::map<std::size_t, Dict> key_extra = std::move(sorted.key_extra);
-  std::map<std::size_t, Dict> place_extra = std::move(sorted.place_extra);
-  PodVector<StorageRows::Key> keys = std::exchange(sorted.keys, {});
-  PodVector<StorageRows::Place> places = std::exchange(sorted.places, {});
+  const auto keys = std::exchange(rows.keys, {});
+  const auto places = std::exchange(rows.places, {});
+  const auto key_extra = std::exchange(rows.key_extra, {});
+  const auto place_extra = std::exchange(rows.place_extra, {});
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t k = order[2 * i];
     const std::uint64_t p = order[2 * i + 1];
-    if (const auto extra = key_extra.find(k); extra != key_extra.end()) sorted.key_extra[i] = extra->second;
+    if (const auto extra = key_extra.find(k); extra != key_extra.end()) rows.key_extra[i] = extra->second;
     if (const auto extra = place_extra.find(p); extra != place_extra.end())
-      sorted.place_extra[i] = extra->second;
-    sorted.keys.push_back(keys[k]);
-    sorted.places.push_back(places[p]);
+      rows.place_extra[i] = extra->second;
+    rows.keys.push_back(keys[k]);
+    rows.places.push_back(places[p]);
   }
-  rows = std::move(sorted);
   return true;
 }
 
