@@ -25,16 +25,17 @@ build: setup  ## the command, the library and the Python package, in build/relea
 demo: build  ## look into a few checkpoints with the command
 	@tools/demo.sh
 
-test: build  ## everything that must hold: unit, Python, the attack corpus under sanitizers, lint
-	@$(CTEST) --test-dir $(RELEASE) $(QUIET)
-	@tools/build.sh asan $(JOBS) replay
-	@$(PYTHON) -m pytest tests
+test: build  ## everything that must hold: unit tests and hostile files under sanitizers, Python tests, lint
+	@tools/build.sh asan $(JOBS) unit replay
+	@$(CTEST) --test-dir $(ASAN) $(QUIET)
+	@$(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
 	@tools/lint.sh $(JOBS)
 
-soak: build  ## the long tests, and the unit tests under sanitizers
+soak: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
 	@$(PYTHON) -m pytest tests -m slow
 	@tools/build.sh asan $(JOBS)
-	@$(CTEST) --test-dir $(ASAN) $(QUIET)
+	@ASAN_OPTIONS=detect_leaks=0 CAIRN_CLI=$(ASAN)/cairn $(PYTHON) -m pytest tests/cli -n $(JOBS) -k 'not bounded_memory'
+	@for preset in debug tsan; do tools/build.sh $$preset $(JOBS) unit replay && $(CTEST) --test-dir build/$$preset $(QUIET) || exit 1; done
 
 bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=prefix picks rows
 	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))

@@ -60,7 +60,7 @@ def rows_of(command: list[str], only: str) -> tuple[list[Row], bool]:
 
 def judged(row: Row) -> Row:
     """The row with `ok`, if it has a target."""
-    if row.get("target") is None or "ok" in row:
+    if row.get("target") is None:
         return row
     value = row.get("ratio", row["cairn"])
     better = row.get("better", "higher" if "ratio" in row else "lower")
@@ -92,7 +92,7 @@ def _cell(column: str, row: Row) -> str:
         better = row.get("better", "lower")
         return f"{'<=' if better == 'lower' else '>='} {value:g}"
     if column == "ratio":
-        return f"{value:.1f}x"
+        return f"{value:.3g}x"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -9,10 +9,11 @@ set(CAIRN_LIBRARIES fmt::fmt $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> ZLI
 
 include(cmake/optional.cmake)
 set(CAIRN_FEATURES)  # the optional ones that are in
-foreach(name ISAL XXHASH ZSTD)
+foreach(name ISAL XXHASH ZSTD LIBURING)
   if(TARGET cairn::${name})
     list(APPEND CAIRN_LIBRARIES cairn::${name})
     list(APPEND CAIRN_FEATURES ${name})
   endif()
 endforeach()
 message(STATUS "Optional libraries found: ${CAIRN_FEATURES}")
+find_package(MPI QUIET COMPONENTS CXX)

@@ -31,13 +31,19 @@ PUBLIC: dict[str, str] = {
     "error.h": "base",
     "glob.h": "base",
     "limits.h": "base",
+    "source.h": "base",
     "version.h": "base",
     "tensor.h": "tensor",
     "dlpack.h": "tensor",
     "state_dict.h": "state",
     "metadata.h": "state",  # plain values that plan and format share
+    "plan.h": "plan",
+    "plan_steps.h": "plan",
     "planner.h": "plan",
+    "load_report.h": "plan",
+    "layout.h": "plan",
     "group.h": "group",
+    "mpi_group.h": "group",
     "storage.h": "storage",
 }
 

@@ -135,7 +135,8 @@ struct StorageMeta {
   bool operator==(const StorageMeta&) const = default;
 };
 
-// The path of each entry in the nested state, in order: DCP's planner_data.
+// The path of each entry in the nested state, in order: DCP's planner_data. Copies share what they hold
+// until one of them changes.
 class PathMap {
  public:
   PathMap();
@@ -157,9 +158,19 @@ class PathMap {
   void add_step(std::string_view name);
   void add_step(std::int64_t number);
 
+  // The steps of entry i, without a Path: start with cursor 0, go on until there is none.
+  struct Step {
+    std::string_view name;  // when it is no number; valid until the map changes
+    std::int64_t number = 0;
+    bool is_number = false;
+  };
+  std::optional<Step> step(std::size_t i, std::uint64_t& cursor) const;
+  bool shares_with(const PathMap& other) const { return data_ == other.data_; }  // equal without a look
+
  private:
   struct Data;
-  std::unique_ptr<Data> data_;
+  Data& own();
+  std::shared_ptr<Data> data_;
 };
 
 // The contents of one `.metadata` file.

@@ -143,16 +143,20 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
   return entries;
 }
 
-std::shared_ptr<const ByteSource> open_file_beneath(const Directory& root, std::string_view relative,
-                                                    Links links) {
+int open_descriptor_beneath(const Directory& root, std::string_view relative, Links links) {
   check_steps(relative);
   const std::string name(relative);
-  const std::string shown = root.path() + "/" + name;
   const bool follow = links == Links::kFollow && name.find('/') == name.npos;
   const int fd = follow ? retry([&] { return ::openat(root.descriptor(), name.c_str(), kFileFlags); })
                         : open_beneath(root.descriptor(), name, kFileFlags);
-  if (fd < 0) fail_to_open(shown, errno);
-  return source_of_descriptor(fd, shown);
+  if (fd < 0) fail_to_open(root.path() + "/" + name, errno);
+  return fd;
+}
+
+std::shared_ptr<const ByteSource> open_file_beneath(const Directory& root, std::string_view relative,
+                                                    Links links) {
+  const int fd = open_descriptor_beneath(root, relative, links);
+  return source_of_descriptor(fd, root.path() + "/" + std::string(relative));
 }
 
 }  // namespace cairn

@@ -53,6 +53,9 @@ class Directory {
   std::string path_;
 };
 
+// The descriptor of a regular file opened read-only as below; the caller closes it.
+int open_descriptor_beneath(const Directory& root, std::string_view relative, Links links = Links::kRefuse);
+
 // Opens a regular file by a relative path without "." or ".." steps. Error kNotFound; kIo with ELOOP for
 // a link that is not followed; kIo with another errno; kCorrupt for a path that is not of that form.
 std::shared_ptr<const ByteSource> open_file_beneath(const Directory& root, std::string_view relative,

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string_view>
 
-#include "base/bytes.h"
 #include "base/pod_vector.h"
+#include "base/seeded_hash.h"
 
 namespace cairn {
 
@@ -21,9 +20,16 @@ class NameTable {
     return {text_.data() + begin, ends_[id] - begin};
   }
 
+  // Room for so many names without sorting the old ones in anew.
+  void reserve(std::size_t names) {
+    std::size_t slots = slots_.empty() ? 64 : slots_.size();
+    while (slots / 2 < names) slots *= 2;
+    if (slots > slots_.size()) rehash(slots);
+  }
+
   std::uint32_t intern(std::string_view name) {
-    if (ends_.size() >= slots_.size() / 2) grow();
-    const std::uint64_t hash = hash_of(name);
+    if (ends_.size() >= slots_.size() / 2) rehash(slots_.empty() ? 64 : 2 * slots_.size());
+    const std::uint64_t hash = seeded_hash(name);
     std::uint64_t& slot = slots_[probe(name, hash)];
     if (slot == kFree) {
       text_.append(name);
@@ -35,7 +41,7 @@ class NameTable {
 
   std::optional<std::uint32_t> find(std::string_view name) const {
     if (slots_.empty()) return std::nullopt;
-    const std::uint64_t slot = slots_[probe(name, hash_of(name))];
+    const std::uint64_t slot = slots_[probe(name, seeded_hash(name))];
     if (slot == kFree) return std::nullopt;
     return static_cast<std::uint32_t>(slot);
   }
@@ -44,19 +50,6 @@ class NameTable {
   // A slot is the upper half of the hash and the number, or free. At most half of them are taken.
   static constexpr std::uint64_t kFree = ~std::uint64_t{0};
   static constexpr std::uint64_t kTag = ~std::uint64_t{0} << 32;
-
-  // Eight bytes a step: names are short, and this is on the way of every one of them.
-  static std::uint64_t hash_of(std::string_view name) {
-    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
-    std::uint64_t h = name.size() * kOdd;
-    const char* p = name.data();
-    std::size_t n = name.size();
-    for (; n >= 8; p += 8, n -= 8) h = (h ^ load<std::uint64_t>(p) ^ (h >> 32)) * kOdd;
-    std::uint64_t tail = 0;
-    std::memcpy(&tail, p, n);
-    h = (h ^ tail ^ (h >> 32)) * kOdd;
-    return h ^ (h >> 32);
-  }
 
   std::size_t probe(std::string_view name, std::uint64_t hash) const {
     const std::size_t mask = slots_.size() - 1;
@@ -68,12 +61,11 @@ class NameTable {
     return at;
   }
 
-  void grow() {
-    const std::size_t slots = slots_.empty() ? 64 : 2 * slots_.size();
+  void rehash(std::size_t slots) {
     slots_.clear();
     slots_.resize(slots, kFree);
     for (std::uint32_t id = 0; id < size(); ++id) {
-      const std::uint64_t hash = hash_of((*this)[id]);
+      const std::uint64_t hash = seeded_hash((*this)[id]);
       slots_[probe((*this)[id], hash)] = (hash & kTag) | id;
     }
   }

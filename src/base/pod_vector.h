@@ -1,19 +1,18 @@
 // A growing array of plain numbers or structs, for millions of them.
 //
-// Unlike std::vector it grows by realloc: large arrays are remapped by the kernel instead of copied, so
-// the peak is the array itself and not one and a half of it, and untouched capacity costs nothing.
+// Unlike std::vector it grows in place where it can (large_block.h): large arrays are remapped by the
+// kernel instead of copied, so the peak is the array itself and not one and a half of it, and untouched
+// capacity costs nothing.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
+
+#include "base/large_block.h"
 
 namespace cairn {
 
@@ -28,7 +27,9 @@ template <class T> class PodVector {
     swap(other);
     return *this;
   }
-  ~PodVector() { std::free(data_); }
+  ~PodVector() {
+    if (data_ != nullptr) free_block(data_, capacity_ * sizeof(T));
+  }
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -75,19 +76,8 @@ template <class T> class PodVector {
   void reallocate(std::size_t n) {
     if (n < 16) n = 16;
     if (n > static_cast<std::size_t>(-1) / 2 / sizeof(T)) throw std::bad_alloc();
-    void* moved = std::realloc(static_cast<void*>(data_), n * sizeof(T));
-    if (moved == nullptr) throw std::bad_alloc();
-    data_ = static_cast<T*>(moved);
+    data_ = static_cast<T*>(resize_block(data_, capacity_ * sizeof(T), n * sizeof(T)));
     capacity_ = n;
-    use_huge_pages(moved, n * sizeof(T));
-  }
-  // Large arrays are touched from end to end: a page fault per 2 MiB instead of one per 4 KiB.
-  static void use_huge_pages(void* at, std::size_t bytes) {
-    constexpr std::uintptr_t kHuge = 2U << 20;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(at) + kHuge - 1) & ~(kHuge - 1);
-    const auto end = (reinterpret_cast<std::uintptr_t>(at) + bytes) & ~(kHuge - 1);
-    if (bytes >= 2 * kHuge && end > begin)
-      madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
   void swap(PodVector& other) noexcept {
     std::swap(data_, other.data_);

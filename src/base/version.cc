@@ -17,6 +17,11 @@ constexpr bool kXxhash = true;
 #else
 constexpr bool kXxhash = false;
 #endif
+#ifdef CAIRN_HAVE_LIBURING
+constexpr bool kUring = true;
+#else
+constexpr bool kUring = false;
+#endif
 #ifdef CAIRN_HAVE_ZSTD
 constexpr bool kZstd = true;
 #else
@@ -27,6 +32,7 @@ constexpr Feature kFeatures[] = {
     {"zlib", "checksums and deflated archives", true},
     {"isa-l", "checksums at memory speed", kIsal},
     {"xxhash", "fast content hashes", kXxhash},
+    {"liburing", "many reads and writes in flight", kUring},
     {"zstd", "items stored with the zstd transform", kZstd},
 };
 

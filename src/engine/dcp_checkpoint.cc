@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "base/large_block.h"
 #include "engine/assemble.h"
 #include "engine/file_list.h"
 #include "engine/formats.h"
@@ -147,6 +148,7 @@ void DcpCheckpoint::summarize() {
   const PodVector<StoredExtent> extents = stored_extents(metadata_);
   const auto& entries = metadata_.state_dict_metadata;
   tensors_.reserve(entries.size());
+  use_huge_pages(tensors_.data(), entries.size() * sizeof(tensors_[0]));
   entry_of_tensor_.reserve(entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto* tensor = std::get_if<TensorStorageMetadata>(&entries[i].second);

@@ -1,6 +1,8 @@
 // `.metadata` files of torch.distributed.checkpoint, all versions, both ways.
 #pragma once
 
+#include <string_view>
+
 #include "base/sink.h"
 #include "base/source.h"
 #include "cairn/limits.h"
@@ -15,6 +17,10 @@ Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits = {});
 
 // The same, opcode by opcode, without the shortcuts for what CPython writes. For tests: both must agree.
 Metadata read_dcp_metadata_plainly(const ByteSource& source, const Limits& limits = {});
+
+// What a torch appended to the five values of TensorProperties is written as this attribute of
+// TensorStorageMetadata, a list: others ignore it, while a longer tuple is refused by every released torch.
+inline constexpr std::string_view kPropertiesExtra = "cairn_properties_extra";
 
 // Writes one that torch 2.1 and later reads (pickle protocol 4).
 void write_dcp_metadata(ByteSink& sink, const Metadata& metadata);

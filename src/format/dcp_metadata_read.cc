@@ -1,12 +1,17 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <functional>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "cairn/error.h"
 #include "format/dcp_metadata.h"
 #include "format/dcp_reducer.h"
+#include "format/names.h"
 #include "format/pickle.h"
 
 namespace cairn {
@@ -22,13 +27,20 @@ namespace {
 class MetadataReader {
  public:
   MetadataReader(const ByteSource& source, const Limits& limits, bool plain)
-      : source_(source), limits_(limits), plain_(plain), reducer_(limits) {}
+      : source_(source), limits_(limits), plain_(plain), reducer_(limits, source.size()) {}
 
   Metadata read();
 
  private:
-  void read_entries(Ref dict);
-  void read_planner_data(Ref ref);
+  struct Entry {
+    Ref name;
+    std::uint64_t tensor;  // the reducer's handle, or kBytesEntry
+  };
+  PodVector<Entry> list_entries(Ref dict);
+  void add_name(std::string_view name, PodVector<char>& seen);
+  void make_entries(const PodVector<Entry>& entries, std::atomic<std::size_t>& next);
+  void read_planner_data(Ref entries, Ref ref);
+  bool same_keys(Ref a, Ref b) const;
   bool read_paths(Ref dict, PathMap& paths);
   void read_storage_data(Ref ref);
   bool read_rows(Ref dict);
@@ -53,8 +65,12 @@ class MetadataReader {
   const bool plain_;
   DcpReducer reducer_;
   Graph graph_;
+  std::uint32_t last_name_ = ~std::uint32_t{0};
+  std::vector<std::pair<std::size_t, Dict>> bytes_extra_;  // by entry
   Metadata out_;
 };
+
+constexpr std::uint64_t kBytesEntry = ~std::uint64_t{0};
 
 // Calls f(key, value) for each entry of a dict until it returns false.
 template <class F> bool each_entry(const Graph& graph, Ref dict, F&& f) {
@@ -73,7 +89,16 @@ template <class F> bool each_entry(const Graph& graph, Ref dict, F&& f) {
 
 [[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
 
-constexpr std::size_t kLarge = 20000;  // elements from which a second thread pays
+constexpr std::size_t kLarge = 20000;  // entries from which a second thread pays
+
+// No future where there is no thread to be had.
+template <class Work> std::future<void> second_thread(Work& work) {
+  try {
+    return std::async(std::launch::async, std::ref(work));
+  } catch (const std::system_error&) {
+    return {};
+  }
+}
 
 Metadata MetadataReader::read() {
   graph_ = pickle::read(source_, options(&reducer_), limits_);
@@ -90,15 +115,27 @@ Metadata MetadataReader::read() {
   if (!graph_.find(state, "state_dict_metadata", value) || value.kind() != Kind::kDict) {
     broken("Metadata without state_dict_metadata");
   }
-  // The paths only need the graph, the entries also the reducer's tables: they are made side by side.
-  Ref planner;
-  std::future<void> paths;
-  if (attribute(state, "planner_data", planner)) {
-    const auto policy = graph_.size(value) > kLarge ? std::launch::async : std::launch::deferred;
-    paths = std::async(policy, [&] { read_planner_data(planner); });
+  const PodVector<Entry> entries = list_entries(value);
+  out_.state_dict_metadata.reserve(entries.size());
+  use_huge_pages(out_.state_dict_metadata.data(), entries.size() * sizeof(out_.state_dict_metadata[0]));
+  out_.state_dict_metadata.resize(entries.size());
+  // What remains is taken by two threads: the paths as one piece, the entries a thousand at a time.
+  std::atomic<std::size_t> next = 0;
+  const auto paths_and_entries = [&, names = value] {
+    Ref planner;
+    if (attribute(state, "planner_data", planner)) read_planner_data(names, planner);
+    make_entries(entries, next);
+  };
+  std::future<void> rest;
+  if (entries.size() > kLarge) rest = second_thread(paths_and_entries);
+  if (rest.valid()) {
+    make_entries(entries, next);
+    rest.get();
+  } else {
+    paths_and_entries();
   }
-  read_entries(value);
-  if (paths.valid()) paths.get();
+  for (const auto& [at, extra] : bytes_extra_)
+    std::get<BytesStorageMetadata>(out_.state_dict_metadata[at].second).extra = extra;
   if (attribute(state, "storage_data", value)) read_storage_data(value);
   if (attribute(state, "storage_meta", value)) read_storage_meta(value);
   if (attribute(state, "version", value)) out_.version = text_or_none(value, "version");
@@ -116,51 +153,73 @@ Metadata MetadataReader::read() {
   return std::move(out_);
 }
 
-void MetadataReader::read_entries(Ref dict) {
-  out_.state_dict_metadata.reserve(graph_.size(dict) / 2);
+// Every name once; `seen` is by its number.
+void MetadataReader::add_name(std::string_view name, PodVector<char>& seen) {
+  if (name.size() > limits_.name_bytes) {
+    throw Error(ErrorCode::kLimit,
+                fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
+  }
   NameTable& names = reducer_.rows.names;
-  PodVector<char> seen;            // by name number
-  PodVector<std::uint64_t> taken;  // by tensor handle: 1 + the entry that has it
-  std::uint64_t copied = 0;        // chunks
+  // Entries and stored items are often in the same order: then nothing is hashed.
+  const std::uint32_t expected = last_name_ + 1;
+  const bool in_order = expected < names.size() && names[expected] == name;
+  const std::uint32_t number = last_name_ = in_order ? expected : names.intern(name);
+  if (number >= seen.size()) seen.resize(std::max<std::size_t>(number + 1, 2 * seen.size()), 0);
+  if (seen[number] != 0) broken(fmt::format("'{}' is in state_dict_metadata twice", name));
+  seen[number] = 1;
+}
+
+PodVector<MetadataReader::Entry> MetadataReader::list_entries(Ref dict) {
+  PodVector<Entry> entries;
+  entries.reserve(graph_.size(dict) / 2);
+  PodVector<char> seen;
+  PodVector<char> taken;  // tensors: by handle
+  std::uint64_t copied = 0;
   each_entry(graph_, dict, [&](Ref key, Ref value) {
     if (key.kind() != Kind::kString) broken("an entry of state_dict_metadata whose name is no string");
-    const std::string_view name = graph_.text(key);
-    if (name.size() > limits_.name_bytes) {
-      throw Error(ErrorCode::kLimit,
-                  fmt::format("a name of {} bytes, more than {}", name.size(), limits_.name_bytes));
-    }
-    const std::uint32_t number = names.intern(name);
-    if (number >= seen.size()) seen.resize(std::max<std::size_t>(number + 1, 2 * seen.size()), 0);
-    if (seen[number] != 0) broken(fmt::format("'{}' is in state_dict_metadata twice", name));
-    seen[number] = 1;
-
+    add_name(graph_.text(key), seen);
     const Ref tensor = reducer_.tensor_handle(graph_, value);
     if (tensor.kind() == Kind::kHandle) {
       const std::uint64_t at = graph_.handle_index(tensor);
       if (at >= taken.size()) taken.resize(std::max<std::size_t>(at + 1, 2 * taken.size()), 0);
-      // Two entries may share one object in the pickle. The first takes it away, the others copy it from
-      // there.
-      if (taken[at] == 0) {
-        taken[at] = out_.state_dict_metadata.size() + 1;
-        out_.state_dict_metadata.emplace_back(name, std::move(reducer_.tensors[at]));
-      } else {
-        auto shared = std::get<TensorStorageMetadata>(out_.state_dict_metadata[taken[at] - 1].second);
-        copied += shared.chunks.size() + 1;
-        if (copied > source_.size() / 4)
-          throw Error(ErrorCode::kLimit, "entries that share far more than was stored");
-        out_.state_dict_metadata.emplace_back(name, std::move(shared));
-      }
+      // Two entries may share one object in the pickle; each gets a copy of its own, within reason.
+      if (taken[at] != 0) copied += reducer_.chunks_of(at) + 1;
+      if (copied > source_.size() / 4)
+        throw Error(ErrorCode::kLimit, "entries that share far more than was stored");
+      taken[at] = 1;
+      entries.push_back({key, at});
     } else if (class_of(value) == DcpReducer::kBytes) {
-      BytesStorageMetadata made;
-      if (graph_.has_state(value)) made.extra = reducer_.extra_of(graph_, graph_.state(value), {});
-      out_.state_dict_metadata.emplace_back(name, std::move(made));
+      if (graph_.has_state(value)) {
+        Dict extra = reducer_.extra_of(graph_, graph_.state(value), {});
+        if (!extra.empty()) bytes_extra_.emplace_back(entries.size(), std::move(extra));
+      }
+      entries.push_back({key, kBytesEntry});
     } else {
       throw Error(ErrorCode::kUnsupported,
                   "an entry that is neither TensorStorageMetadata nor BytesStorageMetadata")
-          .of_tensor(name);
+          .of_tensor(std::string(graph_.text(key)));
     }
     return true;
   });
+  return entries;
+}
+
+// Makes entries until there are none left; `next` is the first that nobody has taken yet.
+void MetadataReader::make_entries(const PodVector<Entry>& entries, std::atomic<std::size_t>& next) {
+  constexpr std::size_t kPiece = 1024;
+  for (;;) {
+    const std::size_t first = next.fetch_add(kPiece);
+    if (first >= entries.size()) return;
+    for (std::size_t i = first; i < std::min(entries.size(), first + kPiece); ++i) {
+      auto& [name, stored] = out_.state_dict_metadata[i];
+      name = graph_.text(entries[i].name);
+      if (entries[i].tensor == kBytesEntry) {
+        stored = BytesStorageMetadata{};
+      } else {
+        stored = reducer_.make_tensor(entries[i].tensor);
+      }
+    }
+  }
 }
 
 // A field as plain values, read again without the reducer: what a foreign planner left is kept whole.
@@ -168,12 +227,34 @@ Value MetadataReader::foreign(std::string_view field) {
   const Graph plain = pickle::read(source_, options(nullptr), limits_);
   Ref value;
   if (!plain.find(plain.state(plain.root()), field, value)) return None{};
-  return pickle::to_value(plain, value, {}, limits_);
+  Limits inside = limits_;  // depth counts from the file's root
+  inside.depth -= std::min(inside.depth, 1U);
+  return pickle::to_value(plain, value, {}, inside);
 }
 
-void MetadataReader::read_planner_data(Ref ref) {
+// Whether two dicts have the same keys in the same order: as nearly always, the very same strings.
+bool MetadataReader::same_keys(Ref a, Ref b) const {
+  if (graph_.size(a) != graph_.size(b)) return false;
+  PodVector<std::uint64_t> keys;
+  keys.reserve(graph_.size(a) / 2);
+  each_entry(graph_, a, [&](Ref key, Ref) {
+    keys.push_back(key.bits);
+    return true;
+  });
+  const std::uint64_t* at = keys.begin();
+  return each_entry(graph_, b, [&](Ref key, Ref) { return *at++ == key.bits; });
+}
+
+// Python would keep the last of two equal names, a search from the front finds the first.
+void refuse_twice(const PathMap& paths) {
+  if (const auto twice = find_duplicate(paths.size(), [&](std::size_t i) { return paths.fqn(i); }))
+    broken(fmt::format("'{}' is in planner_data twice", paths.fqn(*twice)));
+}
+
+void MetadataReader::read_planner_data(Ref entries, Ref ref) {
   PathMap paths;
   if (ref.kind() == Kind::kDict && read_paths(ref, paths)) {
+    if (!same_keys(entries, ref)) refuse_twice(paths);
     out_.planner_data = std::move(paths);
   } else {
     out_.planner_data = foreign("planner_data");
@@ -277,8 +358,9 @@ void MetadataReader::read_storage_meta(Ref ref) {
     if (graph_.find(state, "save_id", value)) meta.save_id = text_or_none(value, "save_id");
     if (graph_.find(state, "load_id", value)) meta.load_id = text_or_none(value, "load_id");
     if (attribute(state, "modules", value)) {
-      const Value modules = pickle::to_value(graph_, value, {}, limits_);
-      if (const auto* list = modules.get_if<List>()) meta.modules = *list;
+      const Value modules = reducer_.plain_value(graph_, value);
+      if (!modules.is<List>()) broken("the modules of StorageMeta are no list");
+      meta.modules = modules.get<List>();
       meta.has_modules = true;
     }
     meta.extra = reducer_.extra_of(graph_, state, {"checkpoint_id", "save_id", "load_id", "modules"});

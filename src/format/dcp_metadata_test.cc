@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/test_errors.h"
+#include "format/pickle_ops.h"
 #include "format/pickle_writer.h"
 
 namespace cairn {
@@ -126,6 +127,63 @@ TEST(DcpMetadata, UnknownAttributesSurviveARewrite) {
   place.extra = note;
   metadata.storage_data.add(metadata.storage_data.index(2), place);
   EXPECT_EQ(parsed(written(metadata)), metadata);
+}
+
+// A later torch's sixth value of TensorProperties; in the file it is an attribute that other torches ignore.
+TEST(DcpMetadata, FurtherTensorPropertiesSurviveARewrite) {
+  Metadata metadata = sample(2, 2);
+  auto& tensor = std::get<TensorStorageMetadata>(metadata.state_dict_metadata[1].second);
+  tensor.properties.extra = {Tuple{{7, 1}}, "x"};
+  const std::string text = written(metadata);
+  EXPECT_NE(text.find(kPropertiesExtra), std::string::npos);
+  EXPECT_EQ(parsed(text), metadata);
+  EXPECT_EQ(read_dcp_metadata_plainly(*memory_source(as_bytes(text))), metadata);
+}
+
+TEST(DcpMetadata, AnEmptyListOfTransformsSurvivesARewrite) {
+  Metadata metadata = sample(1, 2);
+  StorageInfo place = metadata.storage_data.info(1);
+  place.extra = {{"transform_descriptors", List{}}};
+  metadata.storage_data.add(metadata.storage_data.index(1), place);
+  const std::string text = written(metadata);
+  EXPECT_EQ(parsed(text), metadata);
+  EXPECT_EQ(written(parsed(text)), text);
+}
+
+// Frames of every length, put in at every opcode: right ones, ones that cut an opcode, nested ones.
+TEST(DcpMetadata, QuickAndPlainReadingJudgeFramesAlike) {
+  const std::string text = written(sample(2, 2));
+  std::vector<std::uint64_t> starts;
+  for (auto op = pickle::decode(text, 2); op; op = pickle::decode(text, op->next)) starts.push_back(op->at);
+  const auto outcome = [](const std::string& program, bool plain) -> std::string {
+    const auto source = memory_source(as_bytes(program));
+    try {
+      return written(plain ? read_dcp_metadata_plainly(*source) : read_dcp_metadata(*source));
+    } catch (const Error& e) {
+      return std::string(name_of(e.code()));
+    }
+  };
+  const auto with_frame = [](std::string program, std::uint64_t at, std::uint64_t length) {
+    std::string frame(9, '\x95');
+    std::memcpy(frame.data() + 1, &length, sizeof(length));
+    return program.insert(at, frame);
+  };
+  std::size_t accepted = 0;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const std::uint64_t rest = text.size() - starts[i];
+    for (const std::uint64_t length :
+         {std::uint64_t{0}, std::uint64_t{1}, i % 7 + 2, rest / 2, rest, rest + 1}) {
+      const std::string framed = with_frame(text, starts[i], length);
+      const std::string quick = outcome(framed, false);
+      ASSERT_EQ(quick, outcome(framed, true)) << starts[i] << " " << length;
+      ASSERT_TRUE(quick == text || quick == "corrupt") << quick;
+      accepted += quick == text ? 1 : 0;
+      const std::string nested = with_frame(framed, starts[i] + 9, length / 2);
+      ASSERT_EQ(outcome(nested, false), outcome(nested, true)) << starts[i] << " " << length;
+    }
+  }
+  EXPECT_GT(accepted, 2 * starts.size());
+  EXPECT_LT(accepted, 6 * starts.size());
 }
 
 TEST(DcpMetadata, ForeignPlannerDataIsKept) {

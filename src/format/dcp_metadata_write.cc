@@ -127,7 +127,7 @@ void MetadataWriter::properties(const TensorProperties& p) {
     w_.memoize();
   });
   w_.boolean(p.pin_memory);
-  // What a later torch appended stays behind: every released one unpacks exactly five.
+  // Every released torch unpacks exactly five: what a later one appended goes to kPropertiesExtra.
   w_.raw("tb");  // TUPLE, BUILD
 }
 
@@ -158,6 +158,10 @@ void MetadataWriter::tensor(const TensorStorageMetadata& t) {
       if (has_extra) ++attributes;
     }
     w_.appends();
+  }
+  if (!t.properties.extra.empty()) {
+    w_.shared_string(kPropertiesExtra);
+    w_.value(t.properties.extra);
   }
   extra(t.extra);
   end_object();

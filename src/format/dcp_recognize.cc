@@ -167,8 +167,11 @@ bool DcpReducer::tensor(const Graph& graph, Cursor& at, Ref& made) {
                                       (at.literal("]\x94"sv, 1) || at.literal("]"sv));
                              }) &&
                      chunk_list(graph, at) && at.literal(kSetAndBuild);
-  if (whole) made = add_tensor(kind, size, chunks_.data() + first, chunks_.size() - first);
-  chunks_.truncate(first);
+  if (whole) {
+    made = add_tensor(kind, size, first, chunks_.size() - first);
+  } else {
+    chunks_.truncate(first);
+  }
   return whole;
 }
 
@@ -178,7 +181,8 @@ bool DcpReducer::index(const Graph& graph, Cursor& at, Ref& made) {
       !at.string(graph, fqn) || fqn.size() > limits_.name_bytes) {
     return false;
   }
-  const std::uint32_t name = rows.names.intern(fqn);  // before the view goes
+  if (rows.names.size() == 0) rows.names.reserve(tensors_.size() + 1);  // most often each has its items
+  const std::uint32_t name = rows.names.intern(fqn);                    // before the view goes
   std::int64_t hint = -1;
   std::uint32_t offsets = StorageRows::kNoOffset;
   if (!stretch(kIndexHint, at, [&] { return word(graph, at, kIndexWord); }) ||

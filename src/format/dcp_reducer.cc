@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "cairn/error.h"
+#include "format/dcp_metadata.h"
 #include "format/safetensors.h"  // check_relative_path
 
 namespace cairn {
@@ -72,6 +73,8 @@ Layout layout_of(const Graph& graph, Ref ref) {
     const Ref name = graph.item(graph.args(ref), 0);
     for (int i = 0; name.kind() == Kind::kString && i <= static_cast<int>(Layout::kJagged); ++i)
       if (graph.text(name) == name_of(static_cast<Layout>(i))) return static_cast<Layout>(i);
+    if (name.kind() == Kind::kString)
+      throw Error(ErrorCode::kUnsupported, fmt::format("tensors of layout {}", graph.text(name)));
   }
   broken("the layout of a tensor is no torch layout");
 }
@@ -81,6 +84,7 @@ MemoryFormat memory_format_of(const Graph& graph, Ref ref) {
   if (class_of_object(graph, ref) == DcpReducer::kMemoryFormat && graph.size(graph.args(ref)) == 1) {
     const std::int64_t value = integer_of(graph, graph.item(graph.args(ref), 0), "a memory format");
     if (value >= 0 && value <= 2) return static_cast<MemoryFormat>(value);
+    throw Error(ErrorCode::kUnsupported, fmt::format("tensors of memory format {}", value));
   }
   if (ref.kind() == Kind::kObject && graph.is_global(graph.callable(ref), "builtins", "getattr") &&
       graph.size(graph.args(ref)) == 2) {
@@ -91,6 +95,7 @@ MemoryFormat memory_format_of(const Graph& graph, Ref ref) {
       if (graph.text(name) == "TORCH_CONTIGUOUS_FORMAT") return MemoryFormat::kContiguous;
       if (graph.text(name) == "TORCH_CHANNELS_LAST") return MemoryFormat::kChannelsLast;
       if (graph.text(name) == "TORCH_PRESERVE_FORMAT") return MemoryFormat::kPreserve;
+      throw Error(ErrorCode::kUnsupported, fmt::format("tensors of memory format {}", graph.text(name)));
     }
   }
   broken("the memory format of a tensor is none that torch has");
@@ -186,7 +191,24 @@ std::uint32_t DcpReducer::size_of(const Graph& graph, Ref ref) {
   return checked_dims(dims.data(), rank);
 }
 
+// A value nobody here knows, kept as plain data. Sizes inside it are handles by now. It may lie five
+// containers deep in the file (in a chunk), and counts as if it did.
+Value DcpReducer::plain_value(const Graph& graph, Ref ref) {
+  const auto leaf = [this](const Graph& g, Ref part, Value& value) {
+    if (!is_handle(g, part, kSizeHandle)) return false;
+    Tuple dims;
+    for (const std::int64_t dim : rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(part))))
+      dims.items.emplace_back(dim);
+    value = std::move(dims);
+    return true;
+  };
+  Limits inside = limits_;
+  inside.depth -= std::min(inside.depth, 5U);
+  return pickle::to_value(graph, ref, leaf, inside);
+}
+
 Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<std::string_view> known) {
+  if (state.kind() != Kind::kDict) broken("the state of an object is not a dict");
   Dict extra;
   Ref key;
   std::size_t position = 0;
@@ -197,15 +219,9 @@ Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<s
     }
     if (key.kind() != Kind::kString) broken("an attribute whose name is no string");
     if (std::find(known.begin(), known.end(), graph.text(key)) != known.end()) return true;
-    const auto leaf = [this](const Graph& g, Ref ref, Value& value) {
-      if (!is_handle(g, ref, kSizeHandle)) return false;
-      Tuple dims;
-      for (const std::int64_t dim : rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(ref))))
-        dims.items.emplace_back(dim);
-      value = std::move(dims);
-      return true;
-    };
-    extra.set(std::string(graph.text(key)), pickle::to_value(graph, element, leaf, limits_));
+    std::string name(graph.text(key));
+    if (extra.find(name) != nullptr) broken(fmt::format("an object has the attribute '{}' twice", name));
+    extra.set(std::move(name), plain_value(graph, element));
     return true;
   });
   return extra;
@@ -217,7 +233,7 @@ std::uint64_t DcpReducer::build_chunk(const Graph& graph, Ref state) {
                    size_of(graph, field(graph, state, "sizes", "ChunkStorageMetadata"))};
   if (graph.size(state) > 4) {
     Dict extra = extra_of(graph, state, {"offsets", "sizes"});
-    if (!extra.empty()) chunk_extra_.emplace_back(chunks_.size(), std::move(extra));
+    if (!extra.empty()) chunk_extra_.emplace(chunks_.size(), std::move(extra));
   }
   chunks_.push_back(made);
   return chunks_.size() - 1;
@@ -240,7 +256,7 @@ std::uint64_t DcpReducer::properties_of(const Graph& graph, Ref ref) {
                                           bool_of(graph.item(ref, 2), "requires_grad"), graph.item(ref, 3),
                                           bool_of(graph.item(ref, 4), "pin_memory"));
   for (std::size_t i = 5; i < graph.size(ref); ++i) {
-    made.extra.push_back(pickle::to_value(graph, graph.item(ref, i), {}, limits_));
+    made.extra.push_back(plain_value(graph, graph.item(ref, i)));
   }
   return add_properties(std::move(made));
 }
@@ -267,48 +283,77 @@ std::uint64_t DcpReducer::add_properties(TensorProperties made) {
 
 Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
   must_be_dict(state, "TensorStorageMetadata");
-  const std::uint64_t properties =
-      properties_of(graph, field(graph, state, "properties", "TensorStorageMetadata"));
+  std::uint64_t properties = properties_of(graph, field(graph, state, "properties", "TensorStorageMetadata"));
   const std::uint32_t size = size_of(graph, field(graph, state, "size", "TensorStorageMetadata"));
   const Ref list = field(graph, state, "chunks", "TensorStorageMetadata");
   if (list.kind() != Kind::kList) broken("TensorStorageMetadata whose chunks are no list");
-  PodVector<Chunk> chunks;
-  std::vector<std::pair<std::size_t, Dict>> extra;
+  PodVector<std::uint64_t> which;
   graph.each(list, [&](Ref item) {
-    const std::uint64_t at = chunk_of(graph, item);
-    const auto known =
-        std::lower_bound(chunk_extra_.begin(), chunk_extra_.end(), at,
-                         [](const auto& entry, std::uint64_t chunk) { return entry.first < chunk; });
-    if (known != chunk_extra_.end() && known->first == at) extra.emplace_back(chunks.size(), known->second);
-    chunks.push_back(chunks_[at]);
+    which.push_back(chunk_of(graph, item));
     return true;
   });
-  const Ref made = add_tensor(properties, size, chunks.data(), chunks.size());
-  tensors.back().chunk_extra = std::move(extra);
-  if (graph.size(state) > 6) tensors.back().extra = extra_of(graph, state, {"properties", "size", "chunks"});
+  // Nearly always the chunks were just made, one after the other.
+  bool in_order = true;
+  for (std::size_t i = 1; i < which.size(); ++i) in_order = in_order && which[i] == which[i - 1] + 1;
+  const std::uint64_t first = which.empty() ? 0 : in_order ? which[0] : chunks_.size();
+  if (!in_order) copy_chunks(which);
+  if (Ref more; graph.find(state, kPropertiesExtra, more)) {
+    Value values = plain_value(graph, more);
+    if (!values.is<List>()) broken(fmt::format("{} is no list", kPropertiesExtra));
+    TensorProperties extended = properties_[properties];
+    extended.extra = std::move(values.get<List>());
+    properties = add_properties(std::move(extended));
+  }
+  const Ref made = add_tensor(properties, size, first, which.size());
+  if (graph.size(state) > 6) {
+    Dict extra = extra_of(graph, state, {"properties", "size", "chunks", kPropertiesExtra});
+    if (!extra.empty()) tensor_extra_.emplace(tensors_.size() - 1, std::move(extra));
+  }
   return made;
 }
 
-Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks,
-                           std::size_t count) {
-  TensorStorageMetadata& tensor = tensors.emplace_back();
-  tensor.properties = properties_[properties];
-  tensor.size = rows.dims.shape(size);
-  const std::uint64_t bytes = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.size.numel()),
-                                                         item_size(tensor.properties.dtype));
+void DcpReducer::copy_chunks(const PodVector<std::uint64_t>& which) {
+  for (const std::uint64_t at : which) {
+    if (const auto extra = chunk_extra_.find(at); extra != chunk_extra_.end())
+      chunk_extra_.emplace(chunks_.size(), extra->second);
+    chunks_.push_back(chunks_[at]);
+  }
+}
+
+Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, std::uint64_t first_chunk,
+                           std::uint64_t chunks) {
+  if (chunks > chunk_budget_)
+    throw Error(ErrorCode::kLimit, "tensors that share far more chunks than were stored");
+  chunk_budget_ -= chunks;
+  const std::uint32_t rank = rows.dims.rank(size);
+  const std::uint64_t bytes = checked_mul<std::uint64_t>(
+      static_cast<std::uint64_t>(rows.dims.shape(size).numel()), item_size(properties_[properties].dtype));
   if (bytes > std::uint64_t{1} << 62) throw Error(ErrorCode::kLimit, "a tensor larger than 2^62 bytes");
-  tensor.chunks.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const Chunk& chunk = chunks[i];
-    const std::uint32_t rank = rows.dims.rank(size);
+  for (std::uint64_t i = first_chunk; i < first_chunk + chunks; ++i) {
+    const Chunk& chunk = chunks_[i];
     if (rows.dims.rank(chunk.offsets) != rank || rows.dims.rank(chunk.sizes) != rank) {
       broken(fmt::format("a chunk whose offsets or sizes do not have the tensor's {} dimensions", rank));
     }
     for (std::uint32_t d = 0; d < rank; ++d)
       checked_add(rows.dims.dims(chunk.offsets)[d], rows.dims.dims(chunk.sizes)[d]);
-    tensor.chunks.push_back(Box{rows.dims.shape(chunk.offsets), rows.dims.shape(chunk.sizes)});
   }
-  return handle(kTensorHandle, tensors.size() - 1);
+  tensors_.push_back({static_cast<std::uint32_t>(properties), size, first_chunk, chunks});
+  return handle(kTensorHandle, tensors_.size() - 1);
+}
+
+TensorStorageMetadata DcpReducer::make_tensor(std::uint64_t handle) const {
+  const TensorRow& row = tensors_[handle];
+  TensorStorageMetadata made;
+  made.properties = properties_[row.properties];
+  made.size = rows.dims.shape(row.size);
+  made.chunks.reserve(row.chunks);
+  for (std::uint64_t i = row.first_chunk; i < row.first_chunk + row.chunks; ++i)
+    made.chunks.push_back(Box{rows.dims.shape(chunks_[i].offsets), rows.dims.shape(chunks_[i].sizes)});
+  for (auto extra = chunk_extra_.lower_bound(row.first_chunk);
+       extra != chunk_extra_.end() && extra->first < row.first_chunk + row.chunks; ++extra)
+    made.chunk_extra.emplace_back(extra->first - row.first_chunk, extra->second);
+  if (const auto extra = tensor_extra_.find(handle); extra != tensor_extra_.end()) made.extra = extra->second;
+  return made;
 }
 
 Ref DcpReducer::add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hint) {
@@ -352,7 +397,7 @@ Ref DcpReducer::build_info(const Graph& graph, Ref state) {
   must_be_dict(state, "_StorageInfo");
   const Ref path = field(graph, state, "relative_path", "_StorageInfo");
   if (path.kind() != Kind::kString) broken("_StorageInfo whose relative_path is no string");
-  std::vector<std::string> transforms;
+  std::vector<std::string> transforms;  // an empty list says nothing, and is kept with the unknown attributes
   Ref list;
   if (graph.find(state, "transform_descriptors", list) && list.kind() != Kind::kNone) {
     if (list.kind() != Kind::kList && list.kind() != Kind::kTuple)
@@ -367,7 +412,9 @@ Ref DcpReducer::build_info(const Graph& graph, Ref state) {
   const std::int64_t offset = integer_of(graph, field(graph, state, "offset", "_StorageInfo"), "an offset");
   const std::int64_t length = integer_of(graph, field(graph, state, "length", "_StorageInfo"), "a length");
   const Ref made = add_place(rows.file_id(graph.text(path)), offset, length, rows.transforms_id(transforms));
-  Dict extra = extra_of(graph, state, {"relative_path", "offset", "length", "transform_descriptors"});
+  Dict extra = extra_of(
+      graph, state,
+      {"relative_path", "offset", "length", transforms.empty() ? "length" : "transform_descriptors"});
   if (!extra.empty()) rows.place_extra[rows.places.size() - 1] = std::move(extra);
   return made;
 }

@@ -6,7 +6,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -45,7 +45,9 @@ class DcpReducer final : public pickle::Reducer {
     kInfoHandle
   };
 
-  explicit DcpReducer(const Limits& limits) : limits_(limits) {}
+  // `program_bytes` bounds what shared parts of the pickle may be copied to.
+  DcpReducer(const Limits& limits, std::uint64_t program_bytes)
+      : limits_(limits), chunk_budget_(1024 + program_bytes / 4) {}
 
   // Which DCP class a name is, whatever module it lived in over the years.
   static Class class_of(std::string_view module, std::string_view name);
@@ -58,9 +60,10 @@ class DcpReducer final : public pickle::Reducer {
   bool recognize(const pickle::Graph& graph, std::uint32_t class_id, pickle::Cursor& at,
                  pickle::Ref& made) override;
 
-  // What was collected. Handles of kTensorHandle index `tensors`, of kIndexHandle and kInfoHandle the
-  // rows' keys and places.
-  std::deque<TensorStorageMetadata> tensors;
+  // What was collected: handles of kIndexHandle and kInfoHandle number the rows' keys and places, those of
+  // kTensorHandle are for make_tensor, which several threads may call once the pickle is read.
+  TensorStorageMetadata make_tensor(std::uint64_t handle) const;
+  std::uint64_t chunks_of(std::uint64_t handle) const { return tensors_[handle].chunks; }
   StorageRows rows;
   std::string written_as;  // the package the classes came from
 
@@ -69,11 +72,16 @@ class DcpReducer final : public pickle::Reducer {
   pickle::Ref info_handle(const pickle::Graph& graph, pickle::Ref ref);
   pickle::Ref tensor_handle(const pickle::Graph& graph, pickle::Ref ref);
   std::uint32_t size_of(const pickle::Graph& graph, pickle::Ref ref);  // in rows.dims
+  Value plain_value(const pickle::Graph& graph, pickle::Ref ref);
   Dict extra_of(const pickle::Graph& graph, pickle::Ref state, std::initializer_list<std::string_view> known);
 
  private:
   struct Chunk {
     std::uint32_t offsets, sizes;  // in rows.dims
+  };
+  struct TensorRow {
+    std::uint32_t properties, size;     // in properties_, in rows.dims
+    std::uint64_t first_chunk, chunks;  // in chunks_
   };
   // Words that recur in the program: field names and classes, known by their memo number once seen.
   enum Word {
@@ -128,8 +136,8 @@ class DcpReducer final : public pickle::Reducer {
   bool index(const pickle::Graph& graph, pickle::Cursor& at, pickle::Ref& made);
   bool info(const pickle::Graph& graph, pickle::Cursor& at, pickle::Ref& made);
 
-  pickle::Ref add_tensor(std::uint64_t properties, std::uint32_t size, const Chunk* chunks,
-                         std::size_t count);
+  pickle::Ref add_tensor(std::uint64_t properties, std::uint32_t size, std::uint64_t first_chunk,
+                         std::uint64_t chunks);
   pickle::Ref add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hint);
   pickle::Ref add_place(std::uint32_t file, std::int64_t offset, std::int64_t length,
                         std::uint32_t transforms);
@@ -138,6 +146,7 @@ class DcpReducer final : public pickle::Reducer {
   static TensorProperties make_properties(const pickle::Graph& graph, pickle::Ref dtype, pickle::Ref layout,
                                           bool requires_grad, pickle::Ref memory_format, bool pin_memory);
   std::uint64_t chunk_of(const pickle::Graph& graph, pickle::Ref ref);
+  void copy_chunks(const PodVector<std::uint64_t>& which);
   pickle::Ref build_tensor(const pickle::Graph& graph, pickle::Ref state);
   pickle::Ref build_index(const pickle::Graph& graph, pickle::Ref state);
   pickle::Ref build_info(const pickle::Graph& graph, pickle::Ref state);
@@ -145,8 +154,10 @@ class DcpReducer final : public pickle::Reducer {
   std::uint32_t checked_dims(const std::int64_t* dims, std::size_t rank);
 
   const Limits& limits_;
+  std::uint64_t chunk_budget_;  // how many more chunks tensors may have
   PodVector<Chunk> chunks_;
-  std::vector<std::pair<std::uint64_t, Dict>> chunk_extra_;  // of chunks_, until their tensor is complete
+  PodVector<TensorRow> tensors_;
+  std::map<std::uint64_t, Dict> chunk_extra_, tensor_extra_;  // unknown attributes, by position
   std::vector<TensorProperties> properties_;
   std::array<std::uint64_t, kWords> words_ = all_unknown();
   std::array<pickle::Pattern, kStretches> stretches_;

@@ -201,7 +201,8 @@ std::uint64_t JsonScanner::integer() {
   for (const char c : digits) {
     if (!is_digit(c)) fail(fmt::format("has {} where a whole number should be", digits.substr(0, 40)));
     value = value * 10 + static_cast<std::uint64_t>(c - '0');
-    if (value > kMostInteger) fail("has a number above 2^53");
+    if (value > kMostInteger)
+      throw Error(ErrorCode::kLimit, fmt::format("{} has a number above 2^53", what_)).at(offset_ + at_);
   }
   return value;
 }

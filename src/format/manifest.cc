@@ -6,9 +6,9 @@
 #include <cstring>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/hash.h"
 #include "base/utf8.h"
+#include "cairn/error.h"
 #include "format/names.h"
 #include "format/safetensors.h"
 
@@ -68,7 +68,11 @@ class Parser {
     at_ += count;
     return p;
   }
-  template <class T> T take_number() { return load<T>(take(sizeof(T))); }
+  // The next `count` records of `bytes` each: counted against what is there before anything is multiplied.
+  const std::byte* take_list(std::uint64_t count, std::uint64_t bytes) {
+    if (count > (end_ - at_) / bytes) fail("the manifest ends inside a section");
+    return take(count * bytes);
+  }
   void check_end();
   void parse_header(Manifest& manifest);
   ManifestFile parse_file(const Manifest& manifest);
@@ -138,15 +142,15 @@ ManifestFile Parser::parse_file(const Manifest& manifest) {
   if (!is_utf8(file.name)) fail("the name of a file is not UTF-8");
 
   // The bytes of each list are taken before memory is.
-  const std::byte* crcs = take(checked_mul<std::uint64_t>(block_count, 4));
+  const std::byte* crcs = take_list(block_count, 4);
   file.block_crcs.resize(block_count);
   if (block_count > 0) std::memcpy(file.block_crcs.data(), crcs, block_count * 4);
   if (manifest.strong) {
-    const std::byte* hashes = take(checked_mul<std::uint64_t>(block_count, sizeof(StrongHash)));
+    const std::byte* hashes = take_list(block_count, sizeof(StrongHash));
     file.block_hashes.resize(block_count);
     if (block_count > 0) std::memcpy(file.block_hashes.data(), hashes, block_count * sizeof(StrongHash));
   }
-  const std::byte* items = take(checked_mul<std::uint64_t>(item_count, kItemBytes));
+  const std::byte* items = take_list(item_count, kItemBytes);
   file.items.resize(item_count);
   for (ManifestItem& item : file.items) {
     item = {load<std::uint64_t>(items), load<std::uint64_t>(items + 8), load<std::uint32_t>(items + 16)};

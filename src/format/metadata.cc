@@ -45,33 +45,38 @@ struct PathMap::Data {
   PodVector<std::uint64_t> ends;
 };
 
-PathMap::PathMap() : data_(std::make_unique<Data>()) {}
-PathMap::PathMap(const PathMap& other) : data_(std::make_unique<Data>(*other.data_)) {}
+PathMap::PathMap() : data_(std::make_shared<Data>()) {}
+PathMap::PathMap(const PathMap& other) = default;
 PathMap::PathMap(PathMap&&) noexcept = default;
-PathMap& PathMap::operator=(const PathMap& other) {
-  if (this != &other) data_ = std::make_unique<Data>(*other.data_);
-  return *this;
-}
+PathMap& PathMap::operator=(const PathMap& other) = default;
 PathMap& PathMap::operator=(PathMap&&) noexcept = default;
 PathMap::~PathMap() = default;
+
+PathMap::Data& PathMap::own() {
+  if (data_.use_count() > 1) data_ = std::make_shared<Data>(*data_);
+  return *data_;
+}
 
 std::size_t PathMap::size() const { return data_->ends.size(); }
 
 void PathMap::begin_entry(std::string_view fqn) {
-  put_text(data_->text, fqn);
-  data_->ends.push_back(data_->text.size());
+  Data& data = own();
+  put_text(data.text, fqn);
+  data.ends.push_back(data.text.size());
 }
 
 void PathMap::add_step(std::string_view name) {
-  put_text(data_->text, name);
-  data_->ends.back() = data_->text.size();
+  Data& data = own();
+  put_text(data.text, name);
+  data.ends.back() = data.text.size();
 }
 
 void PathMap::add_step(std::int64_t number) {
-  char* at = data_->text.extend(sizeof(kNumber) + sizeof(number));
+  Data& data = own();
+  char* at = data.text.extend(sizeof(kNumber) + sizeof(number));
   store(at, kNumber);
   store(at + sizeof(kNumber), number);
-  data_->ends.back() = data_->text.size();
+  data.ends.back() = data.text.size();
 }
 
 void PathMap::add(std::string_view fqn, const Path& path) {
@@ -90,25 +95,44 @@ std::string_view PathMap::fqn(std::size_t i) const {
   return take_text(data_->text, at);
 }
 
-Path PathMap::path(std::size_t i) const {
+std::optional<PathMap::Step> PathMap::step(std::size_t i, std::uint64_t& cursor) const {
   std::uint64_t at = i == 0 ? 0 : data_->ends[i - 1];
-  take_text(data_->text, at);
+  if (cursor == 0) {
+    take_text(data_->text, at);
+  } else {
+    at += cursor;
+  }
+  if (at >= data_->ends[i]) return std::nullopt;
+  const std::uint64_t begin = i == 0 ? 0 : data_->ends[i - 1];
+  const char* step = data_->text.data() + at;
+  Step found;
+  if (load<std::uint32_t>(step) == kNumber) {
+    found.is_number = true;
+    found.number = load<std::int64_t>(step + sizeof(kNumber));
+    at += sizeof(kNumber) + sizeof(std::int64_t);
+  } else {
+    found.name = take_text(data_->text, at);
+  }
+  cursor = at - begin;
+  return found;
+}
+
+Path PathMap::path(std::size_t i) const {
   Path path;
-  while (at < data_->ends[i]) {
-    const char* step = data_->text.data() + at;
-    if (load<std::uint32_t>(step) == kNumber) {
-      path.emplace_back(load<std::int64_t>(step + sizeof(kNumber)));
-      at += sizeof(kNumber) + sizeof(std::int64_t);
+  std::uint64_t cursor = 0;
+  while (const auto step = this->step(i, cursor)) {
+    if (step->is_number) {
+      path.emplace_back(step->number);
     } else {
-      path.emplace_back(std::string(take_text(data_->text, at)));
+      path.emplace_back(std::string(step->name));
     }
   }
   return path;
 }
 
 bool PathMap::operator==(const PathMap& other) const {
-  return std::ranges::equal(data_->text, other.data_->text) &&
-         std::ranges::equal(data_->ends, other.data_->ends);
+  return data_ == other.data_ || (std::ranges::equal(data_->text, other.data_->text) &&
+                                  std::ranges::equal(data_->ends, other.data_->ends));
 }
 
 std::optional<Path> PathMap::find(std::string_view name) const {

@@ -51,8 +51,8 @@ const char* find_path_problem(std::string_view path) {
 
 void check_relative_path(std::string_view path, const Limits& limits) {
   if (path.size() > limits.path_bytes) {
-    throw Error(ErrorCode::kCorrupt, fmt::format("a file name has {} bytes, more than the {} allowed",
-                                                 path.size(), limits.path_bytes));
+    throw Error(ErrorCode::kLimit, fmt::format("a file name has {} bytes, more than the {} allowed",
+                                               path.size(), limits.path_bytes));
   }
   if (const char* problem = find_path_problem(path)) {
     throw Error(ErrorCode::kCorrupt, fmt::format("the file name '{}' is refused: {}", path, problem));
@@ -60,7 +60,7 @@ void check_relative_path(std::string_view path, const Limits& limits) {
   for (std::size_t begin = 0; begin < path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     if (end - begin > kMostPartBytes) {
-      throw Error(ErrorCode::kCorrupt,
+      throw Error(ErrorCode::kLimit,
                   fmt::format("a part of the file name '{}' has {} bytes, more than the {} allowed", path,
                               end - begin, kMostPartBytes));
     }

@@ -67,7 +67,7 @@ class Graph {
   Ref item(Ref tuple, std::size_t i) const;  // kTuple only
   // Calls f(Ref) for each element, in order. `f` returns false to stop.
   template <class F> void each(Ref r, F&& f) const;
-  // The value of a string key; a None ref with found=false when absent.
+  // An attribute, by its name: false when absent, Error kCorrupt when it is there twice.
   bool find(Ref dict, std::string_view key, Ref& value) const;
   bool is_ordered_dict(Ref dict) const;
 

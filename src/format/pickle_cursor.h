@@ -31,12 +31,19 @@ class Cursor {
     virtual ~Host() = default;
     virtual void bring(const std::byte* p, std::uint64_t bytes) = 0;
     virtual Ref recall(std::uint64_t number) = 0;  // throws when there is none
+    // Where the frame ends whose FRAME is at `p`; null when it is too long.
+    virtual const std::byte* frame_end(const std::byte* p) = 0;
   };
 
   static constexpr std::uint64_t kRoom = 1024;
 
-  Cursor(Host& host, const std::byte* p, std::uint64_t memo_count)
-      : host_(host), p_(p), first_number_(memo_count), memo_count_(memo_count) {
+  Cursor(Host& host, const std::byte* p, std::uint64_t memo_count, const std::byte* frame_end)
+      : host_(host),
+        start_(p),
+        p_(p),
+        frame_end_(frame_end),
+        first_number_(memo_count),
+        memo_count_(memo_count) {
     make_room();
   }
 
@@ -63,10 +70,10 @@ class Cursor {
     return true;
   }
 
-  // Notes what was read since `start` as a pattern, if it is short enough.
+  // Notes what was read since `start` as a pattern, if it is short enough and has no FRAME in it.
   void learn(Pattern& pattern, const std::byte* start, std::uint64_t memo_count) const {
     const auto length = static_cast<std::size_t>(p_ - start);
-    if (length > Pattern::kLongest) return;
+    if (length > Pattern::kLongest || frame_at_ >= start) return;
     std::memcpy(pattern.bytes.data(), start, length);
     pattern.length = static_cast<std::uint8_t>(length);
     pattern.memoized = static_cast<std::uint8_t>(memo_count_ - memo_count);
@@ -114,6 +121,7 @@ class Cursor {
   bool string(const Graph& graph, std::string_view& text);
 
   const std::byte* place() const { return p_; }
+  const std::byte* frame_end() const { return frame_end_; }  // of the last frame met
   std::uint64_t memo_count() const { return memo_count_; }
   // A number that was given since the cursor began is in no memo yet: None, which nobody takes for what they
   // look for, so that the machine reads the object its own way.
@@ -128,6 +136,11 @@ class Cursor {
   }
   bool step_over_frame() {
     if (*p_ != std::byte{kFrame}) return false;
+    if (frame_end_ > start_ && frame_end_ != p_) return false;  // not where CPython begins one
+    const std::byte* const end = host_.frame_end(p_);
+    if (end == nullptr) return false;
+    frame_at_ = p_;
+    frame_end_ = end;
     p_ += 9;
     return *p_ != std::byte{kFrame};
   }
@@ -141,7 +154,10 @@ class Cursor {
   }
 
   Host& host_;
+  const std::byte* const start_;
   const std::byte* p_;
+  const std::byte* frame_end_;
+  const std::byte* frame_at_ = nullptr;  // the last FRAME stepped over
   std::uint64_t first_number_;
   std::uint64_t memo_count_;
 };

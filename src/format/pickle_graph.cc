@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "cairn/error.h"
 #include "format/pickle.h"
 #include "format/pickle_layout.h"
 
@@ -37,9 +38,12 @@ bool Graph::find(Ref dict, std::string_view key, Ref& value) const {
       return true;
     }
     if (last_key.kind() != Kind::kString || text(last_key) != key) return true;
+    // Python would take the last one, but never writes this.
+    if (found)
+      throw Error(ErrorCode::kCorrupt, "an object has the attribute '" + std::string(key) + "' twice");
     value = element;
     found = true;
-    return true;  // as in Python, the last of equal keys counts
+    return true;
   });
   return found;
 }

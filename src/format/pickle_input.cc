@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "cairn/error.h"
 
@@ -29,20 +30,36 @@ Input::Input(const ByteSource& source) : source_(source), size_(source.size()) {
 }
 
 Input::~Input() {
+  if (ahead_.valid()) ahead_.wait();
   if (mapped_) munmap(base_, size_ + kSlack);
+}
+
+void Input::read_ahead() {
+  const std::uint64_t bytes = std::min(kPiece, size_ - loaded_);
+  try {
+    ahead_ = std::async(std::launch::async, [this, at = loaded_, bytes] {
+      source_.read_at(at, {base_ + at, bytes});
+    });
+  } catch (const std::system_error&) {  // no thread to be had: the piece is read when it is needed
+  }
+}
+
+void Input::load_piece() {
+  const std::uint64_t bytes = std::min(kPiece, size_ - loaded_);
+  if (ahead_.valid()) {
+    ahead_.get();
+  } else {
+    source_.read_at(loaded_, {base_ + loaded_, bytes});
+  }
+  loaded_ += bytes;
+  if (loaded_ < size_) read_ahead();
 }
 
 const std::byte* Input::bring(const std::byte* keep, const std::byte* p, std::uint64_t bytes) {
   const auto at = static_cast<std::uint64_t>(p - base_);
   if (at < size_) {
     const std::uint64_t wanted = std::min(size_, at + std::min(bytes, size_ - at));
-    const std::uint64_t target =
-        size_ <= kKeepWhole ? size_ : std::min(size_, std::max(wanted, loaded_ + kPiece));
-    while (loaded_ < target) {
-      const std::uint64_t n = std::min(kPiece, target - loaded_);
-      source_.read_at(loaded_, {base_ + loaded_, n});
-      loaded_ += n;
-    }
+    while (loaded_ < wanted) load_piece();
     const auto kept = static_cast<std::uint64_t>(keep - base_);
     if (size_ > kKeepWhole && kept >= forgotten_ + 2 * kPiece) {
       const std::uint64_t until = kept / kPiece * kPiece;

@@ -1,10 +1,12 @@
 // The bytes of a pickle, brought in piece by piece at one fixed address.
 //
 // A program of a few hundred megabytes is read through a window: pieces arrive in front of the reader
-// and are given back behind it, yet every byte keeps its address. Bytes past the end read as zeros.
+// and are given back behind it, yet every byte keeps its address. While one piece is read from, a second
+// thread brings the next. Bytes past the end read as zeros.
 #pragma once
 
 #include <cstdint>
+#include <future>
 
 #include "base/pod_vector.h"
 #include "base/source.h"
@@ -32,6 +34,9 @@ class Input {
   void restore(std::uint64_t begin, std::uint64_t end);
 
  private:
+  void load_piece();
+  void read_ahead();
+
   static constexpr std::uint64_t kPiece = 4ULL << 20;
   static constexpr std::uint64_t kKeepWhole = 64ULL << 20;  // up to this size nothing is forgotten
 
@@ -42,6 +47,7 @@ class Input {
   std::uint64_t loaded_ = 0;
   std::uint64_t forgotten_ = 0;
   PodVector<std::byte> small_;
+  std::future<void> ahead_;  // brings the piece from loaded_ on
 };
 
 }  // namespace cairn::pickle

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "format/pickle.h"
+
 namespace cairn::pickle {
 
 // Word 0 of every graph is 0: the empty tuple, and "no segment".
@@ -30,5 +32,13 @@ inline constexpr int kObjectWords = 6;
 inline constexpr std::uint64_t kMadeByNew = 1;
 inline constexpr std::uint64_t kHasState = 2;
 inline constexpr std::uint64_t kReduced = 4;  // a Reducer took it: word 0 is its handle
+
+// Words for values.
+inline constexpr std::int64_t kInlineIntMax = (std::int64_t{1} << 59) - 1;
+inline Ref small(Kind kind) { return Ref{static_cast<std::uint64_t>(kind)}; }
+inline Ref inline_int(std::int64_t v) {
+  return Ref{static_cast<std::uint64_t>(v) << 4 | static_cast<std::uint64_t>(Kind::kInt)};
+}
+inline Ref node(Kind kind, std::uint64_t index) { return Ref{index << 4 | static_cast<std::uint64_t>(kind)}; }
 
 }  // namespace cairn::pickle

@@ -43,6 +43,13 @@ TEST(Pickle, KeepsIntegersBeyond64BitsExactly) {
   EXPECT_EQ(value_of(program("\x8a\x09" + bytes)), Value(BigInt{bytes}));
 }
 
+TEST(Pickle, BytesThatRepeatTheSignChangeNothing) {
+  EXPECT_EQ(value_of(program("\x8a\x0a\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00"s)), Value(7));
+  EXPECT_EQ(value_of(program("\x8a\x09" + std::string(9, '\xff'))), Value(-1));
+  EXPECT_EQ(value_of(program("\x8a\x09" + std::string(8, '\xff') + '\0')),
+            Value(BigInt{std::string(8, '\xff') + '\0'}));
+}
+
 TEST(Pickle, ReadsContainersAndConstants) {
   EXPECT_EQ(value_of(program("(NK\x01\x88\x89X\x02\x00\x00\x00hit"s)),
             Value(Tuple{{None{}, 1, true, false, "hi"}}));
@@ -73,6 +80,17 @@ TEST(Pickle, UnknownObjectsAreKeptAsTheirOwnPickle) {
   ASSERT_TRUE(v.is<Opaque>());
   EXPECT_EQ(v.get<Opaque>().class_name, "my.module.Thing");
   // It reads back as the same description.
+  EXPECT_EQ(value_of(v.get<Opaque>().pickle), v);
+}
+
+TEST(Pickle, BytesAndSetsInUnknownObjectsStayTheSameBytes) {
+  const Value v =
+      value_of(program("}(G\x40\x04\x00\x00\x00\x00\x00\x00"
+                       "C\x01"
+                       "aK\x01"
+                       "C\x01"
+                       "bK\x02\x8f(K\x01\x90u"s));  // {2.5: b"a", 1: b"b", 2: {1}}
+  ASSERT_TRUE(v.is<Opaque>());
   EXPECT_EQ(value_of(v.get<Opaque>().pickle), v);
 }
 
@@ -117,6 +135,28 @@ TEST(Pickle, RefusesBrokenPrograms) {
   EXPECT_EQ(refusal(program("cos\nsys")), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s),
             ErrorCode::kCorrupt);  // frame past the end
+}
+
+// A FRAME of `length` bytes.
+std::string frame(char length) { return "\x95"s + length + std::string(7, '\0'); }
+
+TEST(Pickle, OpcodesMayFollowAFrameButNotCrossItsEnd) {
+  const std::string text = "\x8c\x05hello\x94."s;
+  for (const char length : {0, 7, 8, 9})
+    EXPECT_NO_THROW(parse("\x80\x04"s + frame(length) + text)) << int{length};
+  for (const char length : {1, 2, 6, 10})
+    EXPECT_EQ(refusal("\x80\x04"s + frame(length) + text), ErrorCode::kCorrupt) << int{length};
+  EXPECT_NO_THROW(parse("\x80\x04"s + frame(1) + "(" + frame(1) + "t."));
+  EXPECT_EQ(refusal("\x80\x04"s + frame(10) + "(" + frame(1) + "t."), ErrorCode::kCorrupt);  // nested
+  EXPECT_EQ(refusal("\x80\x04"s + frame(5) + "(" + frame(1) + "t."), ErrorCode::kCorrupt);  // ends in a FRAME
+}
+
+TEST(Pickle, CallingAPlainValueIsCorruptAndCallingAnObjectUnsupported) {
+  EXPECT_EQ(refusal(program("K\x01)R")), ErrorCode::kCorrupt);
+  EXPECT_EQ(refusal(program("X\x01\x00\x00\x00"
+                            "a)\x81"s)),
+            ErrorCode::kCorrupt);
+  EXPECT_EQ(refusal(program("ca\nB\n)R)R")), ErrorCode::kUnsupported);
 }
 
 TEST(Pickle, RefusesOpcodesThatDoMoreThanData) {
@@ -217,6 +257,20 @@ TEST(PickleWriter, SplicedPicklesKeepTheirOwnMemo) {
   writer.finish();
   const Value pair = Tuple{{List{1}, List{1}}};
   EXPECT_EQ(value_of(sink.text), Value(Tuple{{"s", pair, pair, "s"}}));
+}
+
+TEST(PickleWriter, NamesCannotSmuggleOpcodesIn) {
+  EXPECT_EQ(refusal("\x80\x04\x8c\x03"
+                    "a\nb\x8c\x01"
+                    "c\x93."s),
+            ErrorCode::kCorrupt);
+  EXPECT_EQ(refusal("\x80\x04\x8c\x01"
+                    "a\x8c\x03"
+                    "b\nc\x93."s),
+            ErrorCode::kCorrupt);
+  StringSink sink;
+  Writer writer(sink, 2);
+  EXPECT_EQ(error_of([&] { writer.global("a\nb", "c"); }).code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(PickleWriter, RefusesTensorsItWasNotToldHowToWrite) {

@@ -15,6 +15,10 @@ namespace {
 constexpr std::uint64_t kFree = 16ULL << 20;
 constexpr std::uint64_t kPerByte = 24;
 
+// A value that is read can be written and read again: marks then nest as deep as values do. A tensor is
+// written as a call, with its storage's description inside.
+constexpr std::uint32_t kLeafDepth = 2;
+
 // Walks one part of a graph. Depth and the number of visits are bounded, so shared and even circular
 // parts end in an error, not in endless work.
 class Walk {
@@ -29,17 +33,19 @@ class Walk {
   Value value(Ref ref, std::uint32_t depth);
 
  private:
-  void enter(std::uint32_t depth) {
-    if (depth > limits_.depth) {
+  void check_depth(std::uint32_t depth) const {
+    if (depth > limits_.depth)
       throw Error(ErrorCode::kLimit, fmt::format("an object nested deeper than {}", limits_.depth));
-    }
+  }
+  void enter(std::uint32_t depth) {
+    check_depth(depth);
     if (visits_left_-- == 0) {
       throw Error(ErrorCode::kLimit, "an object that unfolds to far more than was stored");
     }
   }
   bool dict(Ref ref, std::uint32_t depth, Dict& out);
   Value known_object(Ref ref, std::uint32_t depth);
-  Value opaque(Ref ref);
+  Value opaque(Ref ref, std::uint32_t depth);
   std::string class_name(Ref ref) const;
   void emit(Writer& writer, Ref ref, std::uint32_t depth);
   void emit_object(Writer& writer, Ref ref, std::uint32_t depth);
@@ -80,14 +86,17 @@ Value Walk::value(Ref ref, std::uint32_t depth) {
     case Kind::kDict: {
       Dict out;
       if (dict(ref, depth, out)) return out;
-      return opaque(ref);
+      return opaque(ref, depth);
     }
-    case Kind::kSet: return opaque(ref);
+    case Kind::kSet: return opaque(ref, depth);
     default: {
       Value made;
-      if (leaf_ && leaf_(graph_, ref, made)) return made;
+      if (leaf_ && leaf_(graph_, ref, made)) {
+        check_depth(depth + kLeafDepth);
+        return made;
+      }
       if (ref.kind() == Kind::kObject) return known_object(ref, depth);
-      return opaque(ref);
+      return opaque(ref, depth);
     }
   }
 }
@@ -129,7 +138,7 @@ Value Walk::known_object(Ref ref, std::uint32_t depth) {
             bytes.push_back(
                 static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
           } else {
-            return opaque(ref);
+            return opaque(ref, depth);
           }
         }
         return Bytes{std::move(bytes)};
@@ -141,7 +150,7 @@ Value Walk::known_object(Ref ref, std::uint32_t depth) {
       return value(graph_.item(args, 0), depth + 1);
     }
   }
-  return opaque(ref);
+  return opaque(ref, depth);
 }
 
 std::string Walk::class_name(Ref ref) const {
@@ -155,10 +164,10 @@ std::string Walk::class_name(Ref ref) const {
   }
 }
 
-Value Walk::opaque(Ref ref) {
+Value Walk::opaque(Ref ref, std::uint32_t depth) {
   StringSink sink;
   Writer writer(sink, 2);
-  emit(writer, ref, 0);
+  emit(writer, ref, depth);
   writer.finish();
   return Opaque{class_name(ref), std::move(sink.text)};
 }

@@ -116,12 +116,14 @@ void Writer::bytes(std::string_view data) {
   }
   global("_codecs", "encode");
   string(utf8);
-  shared_string("latin1");
+  string("latin1");  // not shared: an opaque object that was read and written again is the same bytes
   tuple(2);
   reduce();
 }
 
 void Writer::global(std::string_view module, std::string_view name) {
+  if (module.find('\n') != std::string_view::npos || name.find('\n') != std::string_view::npos)
+    throw Error(ErrorCode::kInvalidArgument, "a class whose name has a line break");
   const std::uint32_t key =
       names_.intern(fmt::format("{}\n{}\n", module, name));  // no string value looks like this
   if (recall(key)) return;

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/pod_vector.h"
 #include "base/utf8.h"
+#include "cairn/error.h"
 #include "format/json_scanner.h"
 #include "format/names.h"
 
@@ -165,9 +165,16 @@ void HeaderParser::parse_offsets(SafetensorsEntry& entry) {
 // Bytes of a tensor with the shape that is in the file. F4 counts half bytes there, torch counts bytes:
 // its shape is turned into torch's.
 std::uint64_t settle_shape(SafetensorsEntry& entry) {
+  // Whatever overflows cannot be what lies in the file.
+  const auto times = [](std::uint64_t a, std::uint64_t b) {
+    std::uint64_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product))
+      throw Error(ErrorCode::kCorrupt, "shape and type need more than 2^64 bytes");
+    return product;
+  };
   std::uint64_t count = 1;
-  for (const std::int64_t dim : entry.shape) count = checked_mul(count, static_cast<std::uint64_t>(dim));
-  if (entry.dtype != DType::kFloat4E2M1FNx2) return checked_mul<std::uint64_t>(count, item_size(entry.dtype));
+  for (const std::int64_t dim : entry.shape) count = times(count, static_cast<std::uint64_t>(dim));
+  if (entry.dtype != DType::kFloat4E2M1FNx2) return times(count, item_size(entry.dtype));
   if (count % 2 != 0)
     throw Error(ErrorCode::kCorrupt, "an odd number of F4 elements does not fill its last byte");
   std::int64_t& last = entry.shape[entry.shape.rank() - 1];

@@ -22,9 +22,9 @@ std::uint64_t parse_total_size(JsonScanner& scan) {
   if (failure == std::errc() && stop == end) return whole;
   double value = -1;
   std::from_chars(text.data(), end, value);
-  if (!(value >= 0 && value <= 9007199254740992.0) || value != std::floor(value)) {
+  if (!(value >= 0) || value != std::floor(value))
     scan.fail("has a total_size that is not a number of bytes");
-  }
+  if (value > 9007199254740992.0) throw Error(ErrorCode::kLimit, "the index has a total_size above 2^53");
   return static_cast<std::uint64_t>(value);
 }
 

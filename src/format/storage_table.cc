@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -12,12 +13,10 @@ namespace {
 constexpr std::size_t kRecent = 8192;
 constexpr std::uint32_t kFree = ~std::uint32_t{0};
 
-std::uint64_t mix(std::uint64_t h, std::uint64_t v) { return (h ^ v) * 0x9e3779b97f4a7c15ULL; }
-
 std::uint64_t hash_dims(const std::int64_t* dims, std::uint32_t rank) {
-  std::uint64_t h = rank;
-  for (std::uint32_t i = 0; i < rank; ++i) h = mix(h ^ (h >> 32), static_cast<std::uint64_t>(dims[i]));
-  return h ^ (h >> 29);
+  std::uint64_t hash = kHashSeed.start + rank;
+  for (std::uint32_t i = 0; i < rank; ++i) hash = mix_hash(hash, static_cast<std::uint64_t>(dims[i]));
+  return hash;
 }
 
 }  // namespace
@@ -55,10 +54,10 @@ std::uint32_t StorageRows::transforms_id(const std::vector<std::string>& list) {
 
 // The slot that holds the row of this index, or the free one where it would go.
 std::size_t StorageData::Table::slot_of(std::uint32_t fqn, const Shape* offset) const {
-  const std::uint64_t h = mix(
+  const std::uint64_t hash = mix_hash(
       fqn, offset == nullptr ? 0 : hash_dims(offset->data(), static_cast<std::uint32_t>(offset->rank())) + 1);
   const std::size_t mask = slots_.size() - 1;
-  std::size_t at = (h ^ (h >> 31)) & mask;
+  std::size_t at = hash & mask;
   while (slots_[at] != kFree) {
     const Key& key = keys[slots_[at]];
     const bool same_offset =

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -16,13 +17,19 @@ using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
 
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
+
 Error corrupt(std::string message) { return {ErrorCode::kCorrupt, std::move(message)}; }
 
 std::int64_t number(const Graph& graph, Ref r, std::string_view what) {
-  if (r.kind() != Kind::kInt) {
-    throw corrupt(fmt::format("{} of a tensor is not an integer of sensible size", what));
-  }
-  return graph.integer(r);
+  if (r.kind() == Kind::kInt) return graph.integer(r);
+  if (r.kind() != Kind::kBigInt) throw corrupt(fmt::format("{} of a tensor is not an integer", what));
+  const std::string_view bytes = graph.text(r);
+  if (bytes.size() > 8)
+    throw Error(ErrorCode::kLimit, fmt::format("{} of a tensor does not fit in 64 bits", what));
+  std::uint64_t value = 0;
+  std::memcpy(&value, bytes.data(), bytes.size());
+  return static_cast<std::int64_t>(value);  // shorter ones are kInt
 }
 
 bool flag(Ref r, std::string_view what) {
@@ -145,7 +152,11 @@ std::optional<TorchLeaves::Storage> TorchLeaves::storage(const Graph& graph, Ref
       graph.item(id, 2).kind() != Kind::kString) {
     throw corrupt("a storage is not described as ('storage', class, key, location, size)");
   }
-  const std::string_view class_name = graph.name(graph.item(id, 1));
+  const Ref storage_class = graph.item(id, 1);
+  if (graph.module(storage_class) != "torch" && graph.module(storage_class) != "torch.storage")
+    throw corrupt(
+        fmt::format("a storage is of class {}, which is none of torch's", graph.full_name(storage_class)));
+  const std::string_view class_name = graph.name(storage_class);
   Storage made;
   made.key = graph.text(graph.item(id, 2));
   made.dtype = dtype_of_storage_class(class_name);
@@ -155,10 +166,11 @@ std::optional<TorchLeaves::Storage> TorchLeaves::storage(const Graph& graph, Ref
   if (made.record == nullptr) throw corrupt(fmt::format("the archive has no record 'data/{}'", made.key));
   const std::int64_t count = number(graph, graph.item(id, 4), "the storage size");
   const std::uint64_t item = made.dtype ? item_size(*made.dtype) : 1;
-  if (count < 0 || checked_mul(static_cast<std::uint64_t>(count), item) != made.record->size) {
+  const std::uint64_t held = made.record->size;
+  if (count < 0 || held % item != 0 || static_cast<std::uint64_t>(count) != held / item) {
     throw corrupt(
         fmt::format("storage '{}' is said to have {} elements of {} bytes, but its record has {} bytes",
-                    made.key, count, item, made.record->size));
+                    made.key, count, item, held));
   }
   return made;
 }
@@ -188,13 +200,19 @@ StoredTensor TorchLeaves::add(const Storage& storage, const Layout& layout) {
   if (layout.offset < 0)
     throw corrupt(fmt::format("a tensor starts at element {} of its storage", layout.offset));
   const std::int64_t numel = shape.numel();
-  checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), item_size(layout.dtype));
+  if (checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), item_size(layout.dtype)) > kMostBytes)
+    throw Error(ErrorCode::kLimit, "a tensor larger than 2^62 bytes");
   if (numel > 0) {
+    const std::uint64_t held = storage.record->size / item_size(layout.dtype);
     std::int64_t last = layout.offset;
     for (std::size_t i = 0; i < shape.rank(); ++i) {
-      last = checked_add(last, checked_mul(shape[i] - 1, layout.strides[i]));
+      std::int64_t step = 0;
+      if (__builtin_mul_overflow(shape[i] - 1, layout.strides[i], &step) ||
+          __builtin_add_overflow(last, step, &last)) {
+        last = INT64_MAX;  // past the end of every storage
+        break;
+      }
     }
-    const std::uint64_t held = storage.record->size / item_size(layout.dtype);
     if (static_cast<std::uint64_t>(last) >= held) {
       throw corrupt(fmt::format("a tensor of shape {} reaches element {} of storage '{}', which has {}",
                                 to_string(shape), last, storage.key, held));

@@ -115,7 +115,21 @@ TEST(TorchLeaves, StorageOfAbsurdSizeIsRefused) {
   s.numel = (std::int64_t{1} << 59) - 1;
   expect_corrupt(s, "its record has 24 bytes");
   s.numel = INT64_MAX;
-  expect_corrupt(s, "not an integer of sensible size");
+  expect_corrupt(s, "its record has 24 bytes");
+}
+TEST(TorchLeaves, StorageOfAClassThatIsNotTorchsIsRefused) {
+  Spec s;
+  s.storage = [](pickle::Writer& w) {
+    w.mark();
+    w.string("storage");
+    w.global("os", "FloatStorage");
+    w.string("0");
+    w.string("cpu");
+    w.integer(6);
+    w.tuple();
+    w.persid();
+  };
+  expect_corrupt(s, "class os.FloatStorage");
 }
 TEST(TorchLeaves, StorageThatIsNoPersistentIdIsRefused) {
   Spec s;
@@ -191,7 +205,7 @@ TEST(TorchLeaves, SizeThatIsNoIntegerIsRefused) {
   s.sizes = [](pickle::Writer& w) { w.value(Tuple{{2, 3.0}}); };
   expect_corrupt(s, "not an integer");
   s.sizes = [](pickle::Writer& w) { w.value(Tuple{{2, BigInt{std::string(9, '\x01')}}}); };
-  expect_corrupt(s, "not an integer");
+  expect_error([&] { Opened(with(s)); }, ErrorCode::kLimit, "64 bits");
 }
 TEST(TorchLeaves, NegativeSizeStrideOrOffsetIsRefused) {
   Spec s;
@@ -247,7 +261,7 @@ TEST(TorchLeaves, ExtentThatOverflowsIsRefused) {
   Spec s;
   s.size = {1 << 20, 2};
   s.stride = {std::int64_t{1} << 58, 1};
-  expect_error([&] { Opened(with(s)); }, ErrorCode::kLimit, "64 bits");
+  expect_corrupt(s, "which has 6");
 }
 TEST(TorchLeaves, NumberOfElementsThatOverflowsIsRefused) {
   Spec s;

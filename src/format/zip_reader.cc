@@ -95,14 +95,14 @@ Directory ArchiveParser::find_directory() {
   const std::uint64_t tail = std::min(size_, kDirectoryPiece);
   back_.at(size_ - tail, tail);
   const Directory directory = read_end(back_, size_);
-  if (directory.entries > options_.max_entries) {
-    throw Error(ErrorCode::kLimit, fmt::format("the archive has {} records, more than the {} allowed",
-                                               directory.entries, options_.max_entries));
-  }
   if (directory.entries == 0) throw corrupt(directory.offset, "the archive has no records");
   if (directory.entries > directory.size / kCentralBytes) {
     throw corrupt(directory.offset, fmt::format("a directory of {} bytes cannot hold {} records",
                                                 directory.size, directory.entries));
+  }
+  if (directory.entries > options_.max_entries) {
+    throw Error(ErrorCode::kLimit, fmt::format("the archive has {} records, more than the {} allowed",
+                                               directory.entries, options_.max_entries));
   }
   return directory;
 }
@@ -139,7 +139,9 @@ void ArchiveParser::check_kind(const Central& central, std::uint64_t offset) con
     throw corrupt(offset, fmt::format("the record '{}' is empty, but its checksum is not 0", central.name));
   }
   if (options_.strict_crc && central.size > 0 && central.crc == 0) {
-    throw corrupt(offset, fmt::format("the record '{}' has no checksum", central.name));
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("the record '{}' has no checksum, and one is asked for", central.name))
+        .at(offset);
   }
 }
 

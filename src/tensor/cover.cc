@@ -1,190 +1,86 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <cstdint>
+#include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "cairn/error.h"
 #include "cairn/tensor.h"
+#include "tensor/disjoint.h"
 
 namespace cairn {
 namespace {
 
-struct Overlap {
-  std::size_t first;
-  std::size_t second;
-};
+// Numbers modulo the prime 2^61 - 1.
+constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
 
-// One side of a box, with the box's number: what the sorts below move around.
-struct Side {
-  std::int64_t begin;
-  std::int64_t end;
-  std::size_t box;
-};
+std::uint64_t multiply(std::uint64_t a, std::uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = Wide{a} * b;
+  const std::uint64_t sum =
+      (static_cast<std::uint64_t>(product) & kPrime) + static_cast<std::uint64_t>(product >> 61);
+  return sum >= kPrime ? sum - kPrime : sum;
+}
 
-// Looks for two boxes that share an element, among boxes with volume.
+std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a >= b ? a - b : a + kPrime - b; }
+
+// Tells a tiling from everything else by adding up random weights.
 //
-// Dimensions in which all boxes of a group have the same side say nothing and are left out. What remains
-// is mostly two-dimensional, and a sweep over one dimension with an ordered set of the other's intervals
-// decides it in n log n. A group that is cut in more dimensions is first split at every plane that no
-// box crosses; the parts are searched alone. A group that no plane splits is swept over one dimension
-// against the list of boxes met there, which is quadratic in the worst case.
-class OverlapSearch {
+// Give every coordinate of every dimension a random weight, and an element the product of the weights of
+// its coordinates. The weight of a box is then a product too, one factor per dimension: the sum of the
+// weights along its side, which is the difference of two prefix sums, and those may as well be what is
+// random. Boxes that tile a shape add up to the weight of the shape. Boxes that leave an element out, or
+// have one twice, do so with a probability of at most rank / 2^61: the difference is a polynomial in the
+// random numbers that is not zero. The key is drawn once per process, so no file can be made to fit it.
+class Weights {
  public:
-  OverlapSearch(std::span<const Box> boxes, std::size_t rank) : boxes_(boxes), rank_(rank) {}
+  explicit Weights(std::size_t rank) {
+    static const std::uint64_t key = draw_key();
+    for (std::size_t dim = 0; dim < rank; ++dim) keys_.push_back(mix(key + dim * kOdd));
+  }
 
-  std::optional<Overlap> run() {
-    Group all;
-    for (std::size_t i = 0; i < boxes_.size(); ++i) {
-      if (!boxes_[i].empty()) all.push_back(i);
-    }
-    waiting_.push_back(std::move(all));
-    while (!waiting_.empty()) {
-      const Group group = std::move(waiting_.back());
-      waiting_.pop_back();
-      const auto overlap = group.size() <= kFew ? compare_all(group) : search(group);
-      if (overlap) return overlap;
-    }
-    return std::nullopt;
+  // Whether the parts of boxes[i], i in `group`, that lie in `region` tile it.
+  bool tile(const Box& region, std::span<const Box> boxes, std::span<const std::size_t> group) const {
+    std::uint64_t sum = of_part(region, region);
+    for (const std::size_t i : group) sum = subtract(sum, of_part(boxes[i], region));
+    return sum == 0;
   }
 
  private:
-  using Group = std::vector<std::size_t>;  // numbers of boxes
-  static constexpr std::size_t kFew = 6;   // so many are compared sooner than sorted
+  static constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
 
-  std::optional<Overlap> compare_all(const Group& group) const {
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      for (std::size_t k = 0; k < i; ++k) {
-        if (meet(boxes_[group[k]], boxes_[group[i]])) return Overlap{group[k], group[i]};
-      }
+  static std::uint64_t draw_key() {
+    std::random_device device;
+    return (std::uint64_t{device()} << 32) ^ device();
+  }
+
+  static std::uint64_t mix(std::uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+  }
+
+  std::uint64_t of_part(const Box& box, const Box& region) const {
+    std::uint64_t weight = 1;
+    for (std::size_t dim = 0; dim < keys_.size(); ++dim) {
+      const std::int64_t begin = std::max(box.offsets[dim], region.offsets[dim]);
+      const std::int64_t end =
+          std::min(box.offsets[dim] + box.sizes[dim], region.offsets[dim] + region.sizes[dim]);
+      if (end <= begin) return 0;
+      weight = multiply(weight, subtract(prefix(dim, end), prefix(dim, begin)));
     }
-    return std::nullopt;
+    return weight;
   }
 
-  bool meet(const Box& a, const Box& b) const {
-    for (std::size_t d = 0; d < rank_; ++d) {
-      if (a.offsets[d] + a.sizes[d] <= b.offsets[d] || b.offsets[d] + b.sizes[d] <= a.offsets[d])
-        return false;
-    }
-    return true;
+  std::uint64_t prefix(std::size_t dim, std::int64_t at) const {
+    const std::uint64_t key = keys_[dim];
+    return mix(mix(static_cast<std::uint64_t>(at) ^ key) + key) % kPrime;
   }
 
-  std::int64_t begin_of(std::size_t box, std::size_t dim) const { return boxes_[box].offsets[dim]; }
-  // Boxes lie inside a shape, so this does not overflow.
-  std::int64_t end_of(std::size_t box, std::size_t dim) const {
-    return begin_of(box, dim) + boxes_[box].sizes[dim];
-  }
-
-  std::optional<Overlap> search(const Group& group) {
-    const std::vector<std::size_t> dims = cut_dimensions(group);
-    if (dims.empty()) return Overlap{group[0], group[1]};  // all the same box
-    if (dims.size() <= 2) return sweep_plane(group, dims.front(), dims.back());
-    for (const std::size_t dim : dims) {
-      if (split(group, dim)) return std::nullopt;
-    }
-    return sweep_space(group, dims);
-  }
-
-  // The dimensions in which not all boxes of the group have the same side.
-  std::vector<std::size_t> cut_dimensions(const Group& group) const {
-    std::vector<std::size_t> dims;
-    for (std::size_t dim = 0; dim < rank_; ++dim) {
-      const std::int64_t begin = begin_of(group[0], dim);
-      const std::int64_t end = end_of(group[0], dim);
-      const bool same = std::all_of(group.begin(), group.end(), [&](std::size_t box) {
-        return begin_of(box, dim) == begin && end_of(box, dim) == end;
-      });
-      if (!same) dims.push_back(dim);
-    }
-    return dims;
-  }
-
-  std::vector<Side> sorted_sides(const Group& group, std::size_t dim) const {
-    std::vector<Side> sides;
-    sides.reserve(group.size());
-    for (const std::size_t box : group) sides.push_back({begin_of(box, dim), end_of(box, dim), box});
-    std::sort(sides.begin(), sides.end(), [](const Side& a, const Side& b) { return a.begin < b.begin; });
-    return sides;
-  }
-
-  // Puts the parts of the group between planes that cross no box in line; false when there is one part.
-  bool split(const Group& group, std::size_t dim) {
-    const std::vector<Side> sides = sorted_sides(group, dim);
-    Group part;
-    std::int64_t reach = sides.front().end;
-    for (const Side& side : sides) {
-      if (side.begin >= reach) waiting_.push_back(std::exchange(part, {}));
-      reach = std::max(reach, side.end);
-      part.push_back(side.box);
-    }
-    if (part.size() == group.size()) return false;
-    waiting_.push_back(std::move(part));
-    return true;
-  }
-
-  // Sweeps over dimension `along`; the sides in dimension `across` of the boxes at the sweep line are
-  // disjoint as long as nothing overlaps, so only neighbours in their order can meet a new one. When
-  // both are the same dimension, at most one box is at the line.
-  std::optional<Overlap> sweep_plane(const Group& group, std::size_t along, std::size_t across) const {
-    const std::vector<Side> by_begin = sorted_sides(group, along);
-    std::vector<Side> by_end = by_begin;
-    std::sort(by_end.begin(), by_end.end(), [](const Side& a, const Side& b) { return a.end < b.end; });
-    std::map<std::int64_t, std::size_t> at_line;  // begin across -> box
-    std::size_t ended = 0;
-    for (const Side& side : by_begin) {
-      for (; by_end[ended].end <= side.begin; ++ended) at_line.erase(begin_of(by_end[ended].box, across));
-      const auto next = at_line.lower_bound(begin_of(side.box, across));
-      if (next != at_line.end() && next->first < end_of(side.box, across)) {
-        return Overlap{next->second, side.box};
-      }
-      if (next != at_line.begin()) {
-        const std::size_t before = std::prev(next)->second;
-        if (end_of(before, across) > begin_of(side.box, across)) return Overlap{before, side.box};
-      }
-      at_line.emplace_hint(next, begin_of(side.box, across), side.box);
-    }
-    return std::nullopt;
-  }
-
-  std::optional<Overlap> sweep_space(const Group& group, const std::vector<std::size_t>& dims) const {
-    std::vector<Side> at_line;
-    for (const Side& side : sorted_sides(group, shortest_sides(group, dims))) {
-      std::erase_if(at_line, [&](const Side& other) { return other.end <= side.begin; });
-      for (const Side& other : at_line) {
-        if (meet(boxes_[other.box], boxes_[side.box])) return Overlap{other.box, side.box};
-      }
-      at_line.push_back(side);
-    }
-    return std::nullopt;
-  }
-
-  // The dimension whose sides are shortest, measured by how far the group reaches: sweeping over it
-  // meets the fewest boxes at a time.
-  std::size_t shortest_sides(const Group& group, const std::vector<std::size_t>& dims) const {
-    std::size_t best = dims[0];
-    double least = 2.0 * static_cast<double>(group.size());
-    for (const std::size_t dim : dims) {
-      double length = 0;
-      std::int64_t first = begin_of(group[0], dim);
-      std::int64_t last = end_of(group[0], dim);
-      for (const std::size_t box : group) {
-        first = std::min(first, begin_of(box, dim));
-        last = std::max(last, end_of(box, dim));
-        length += static_cast<double>(boxes_[box].sizes[dim]);
-      }
-      const double share = length / static_cast<double>(last - first);
-      if (share < least) {
-        least = share;
-        best = dim;
-      }
-    }
-    return best;
-  }
-
-  std::span<const Box> boxes_;
-  std::size_t rank_;
-  std::vector<Group> waiting_;
+  std::vector<std::uint64_t> keys_;
 };
 
 std::optional<CoverProblem> find_out_of_bounds(const Shape& shape, std::span<const Box> boxes) {
@@ -200,22 +96,143 @@ std::optional<CoverProblem> find_out_of_bounds(const Shape& shape, std::span<con
   return std::nullopt;
 }
 
+// Looks for an overlap where the tiling is broken: cuts the shape in two again and again, and lays aside
+// the parts that are tiled. One missing chunk out of a million leaves a region of a few boxes. Boxes that
+// are broken all over, or made so that every cut goes through most of them, use up the visits and are
+// searched as a whole.
+class BrokenRegions {
+ public:
+  BrokenRegions(const Shape& shape, std::span<const Box> boxes)
+      : boxes_(boxes), weights_(shape.rank()), visits_left_(kVisitsPerBox * boxes.size()) {
+    Group all;
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      if (!boxes[i].empty()) all.push_back(i);
+    }
+    add(Box::whole(shape), std::move(all));
+  }
+
+  bool none() const { return waiting_.empty(); }
+
+  std::optional<Overlap> find_overlap() {
+    while (!waiting_.empty()) {
+      Region region = std::move(waiting_.back());
+      waiting_.pop_back();
+      if (region.group.size() > visits_left_) return cairn::find_overlap(boxes_);
+      visits_left_ -= region.group.size();
+      if (region.group.size() <= kFew || !halve(region)) {
+        if (const auto overlap = compare(region.group)) return overlap;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using Group = std::vector<std::size_t>;  // numbers of boxes
+  struct Region {
+    Box box;
+    Group group;  // what lies in it, if only in part
+  };
+
+  static constexpr std::size_t kFew = 32;  // so many are compared sooner than divided
+  static constexpr std::size_t kVisitsPerBox = 16;
+
+  void add(Box box, Group group) {
+    if (weights_.tile(box, boxes_, group)) return;
+    waiting_.push_back({std::move(box), std::move(group)});
+  }
+
+  // Cuts at the middle one of the sides in the region, in the dimension where that crosses the fewest
+  // boxes. False when no side lies inside.
+  bool halve(const Region& region) {
+    std::optional<Cut> best;
+    for (std::size_t dim = 0; dim < region.box.rank(); ++dim) {
+      const std::optional<Cut> cut = cut_along(region, dim);
+      if (cut && (!best || cut->cost < best->cost)) best = cut;
+    }
+    if (!best) return false;
+    Box lower = region.box;
+    Box upper = region.box;
+    lower.sizes[best->dim] = best->at - lower.offsets[best->dim];
+    upper.offsets[best->dim] = best->at;
+    upper.sizes[best->dim] -= lower.sizes[best->dim];
+    Group below;
+    Group above;
+    for (const std::size_t i : region.group) {
+      if (boxes_[i].offsets[best->dim] < best->at) below.push_back(i);
+      if (boxes_[i].offsets[best->dim] + boxes_[i].sizes[best->dim] > best->at) above.push_back(i);
+    }
+    add(std::move(lower), std::move(below));
+    add(std::move(upper), std::move(above));
+    return true;
+  }
+
+  struct Cut {
+    std::size_t dim;
+    std::int64_t at;
+    std::size_t cost;  // boxes in the fuller half
+  };
+
+  std::optional<Cut> cut_along(const Region& region, std::size_t dim) {
+    const std::int64_t first = region.box.offsets[dim];
+    const std::int64_t last = first + region.box.sizes[dim];
+    sides_.clear();
+    for (const std::size_t i : region.group) {
+      const std::int64_t begin = boxes_[i].offsets[dim];
+      const std::int64_t end = begin + boxes_[i].sizes[dim];
+      if (begin > first) sides_.push_back(begin);
+      if (end < last) sides_.push_back(end);
+    }
+    if (sides_.empty()) return std::nullopt;
+    const auto middle = sides_.begin() + static_cast<std::ptrdiff_t>(sides_.size() / 2);
+    std::nth_element(sides_.begin(), middle, sides_.end());
+    Cut cut{dim, *middle, 0};
+    std::size_t below = 0;
+    std::size_t above = 0;
+    for (const std::size_t i : region.group) {
+      below += boxes_[i].offsets[dim] < cut.at ? 1U : 0U;
+      above += boxes_[i].offsets[dim] + boxes_[i].sizes[dim] > cut.at ? 1U : 0U;
+    }
+    cut.cost = std::max(below, above);
+    return cut;
+  }
+
+  // Exact also for boxes that no cut tells apart: they are equal inside the region.
+  std::optional<Overlap> compare(const Group& group) const {
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      for (std::size_t k = 0; k < i; ++k) {
+        if (intersect(boxes_[group[k]], boxes_[group[i]])) return Overlap{group[k], group[i]};
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::span<const Box> boxes_;
+  Weights weights_;
+  std::size_t visits_left_;
+  std::vector<Region> waiting_;
+  std::vector<std::int64_t> sides_;
+};
+
+CoverProblem overlap_problem(const Overlap& overlap, std::span<const Box> boxes) {
+  CoverProblem problem{CoverProblem::Kind::kOverlap,
+                       std::min(overlap.first, overlap.second),
+                       std::max(overlap.first, overlap.second),
+                       0,
+                       {}};
+  problem.text =
+      fmt::format("chunk {} at {} overlaps chunk {} at {}", problem.first, to_string(boxes[problem.first]),
+                  problem.second, to_string(boxes[problem.second]));
+  return problem;
+}
+
 }  // namespace
 
 std::optional<CoverProblem> find_cover_problem(const Shape& shape, std::span<const Box> boxes) {
   const std::int64_t elements = shape.numel();
   if (auto problem = find_out_of_bounds(shape, boxes)) return problem;
-  if (const auto overlap = OverlapSearch(boxes, shape.rank()).run()) {
-    CoverProblem problem{CoverProblem::Kind::kOverlap,
-                         std::min(overlap->first, overlap->second),
-                         std::max(overlap->first, overlap->second),
-                         0,
-                         {}};
-    problem.text =
-        fmt::format("chunk {} at {} overlaps chunk {} at {}", problem.first, to_string(boxes[problem.first]),
-                    problem.second, to_string(boxes[problem.second]));
-    return problem;
-  }
+  BrokenRegions broken(shape, boxes);
+  if (broken.none()) return std::nullopt;
+  if (const auto overlap = broken.find_overlap()) return overlap_problem(*overlap, boxes);
   std::int64_t missing = elements;
   for (const Box& box : boxes) missing -= box.volume();  // disjoint and inside: never below 0
   if (missing == 0) return std::nullopt;

@@ -178,7 +178,7 @@ TEST(Cover, PinwheelThatNoPlaneSplitsIsCovered) {
 }
 
 // The same in space: bars that lock into each other, and the unit cubes between them.
-TEST(Cover, KnotInSpaceIsSearchedBoxByBox) {
+TEST(Cover, KnotInSpaceIsCovered) {
   std::vector<Box> boxes{{{0, 0, 0}, {1, 1, 1}}, {{1, 1, 1}, {1, 1, 1}}, {{2, 2, 2}, {1, 1, 1}},
                          {{0, 0, 1}, {2, 1, 2}}, {{1, 0, 0}, {2, 2, 1}}, {{0, 1, 0}, {1, 2, 2}},
                          {{2, 0, 1}, {1, 2, 2}}, {{1, 2, 0}, {2, 1, 2}}, {{0, 1, 2}, {2, 2, 1}}};

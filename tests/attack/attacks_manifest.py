@@ -59,19 +59,19 @@ def rows():
     yield "bytes-at-limit", "ok", "as large as allowed", good, f"manifest_bytes={len(good)}"
     yield "bytes-over-limit", "limit", "one byte larger than allowed", good, f"manifest_bytes={len(good) - 1}"
     yield "empty", "corrupt", "no bytes", b""
-    yield "magic", "corrupt|unsupported", "another magic", \
+    yield "magic", "corrupt", "another magic", \
         manifest(section(), head=header(magic=b"CAIRNMG\n"))
     yield "version-0", "unsupported", "version 0", manifest(section(), head=header(version=0))
     yield "version-2", "unsupported", "version 2", manifest(section(), head=header(version=2))
-    yield "flags", "unsupported|corrupt", "a flag nobody knows", manifest(section(), head=header(flags=2))
+    yield "flags", "unsupported", "a flag nobody knows", manifest(section(), head=header(flags=2))
     for block in (0, 3, 1 << 31, 1 << 63):
-        yield f"block-{block}", "corrupt|limit", "an impossible block size", \
+        yield f"block-{block}", "corrupt", "an impossible block size", \
             manifest(section(), head=header(block=block))
     yield "crc", "corrupt", "a wrong checksum", manifest(section(), crc=1)
     for bit in range(0, len(good) * 8, 97):
         flipped = bytearray(good)
         flipped[bit // 8] ^= 1 << bit % 8
-        yield f"flip-{bit:04}", "corrupt|unsupported", f"bit {bit} flipped", bytes(flipped)
+        yield f"flip-{bit:04}", "corrupt", f"bit {bit} flipped", bytes(flipped)
     for cut in sorted({7, 8, 39, 40, 63, 64, 76, 80, 100, len(good) - 40, len(good) - 4, len(good) - 1}):
         yield f"cut-{cut:03}", "corrupt", f"cut at byte {cut}", good[:cut]
     yield "tail", "corrupt", "a byte behind the end", manifest(section(), tail=b"\0")
@@ -83,27 +83,27 @@ def rows():
     yield "items", "corrupt", "another number of items", manifest(section(), items=3)
     yield "blocks", "corrupt", "another number of blocks", manifest(section(), blocks=2)
     yield "file-twice", "corrupt", "one file twice", manifest(section(), section())
-    yield "size-huge", "corrupt|limit", "a file of 2^63 bytes, with one checksum", \
+    yield "size-huge", "corrupt", "a file of 2^63 bytes, with one checksum", \
         manifest(section(size=2**63, crcs=bytes(4)))
-    yield "size-max", "corrupt|limit", "a file of 2^64-1 bytes in blocks of one", manifest(
+    yield "size-max", "corrupt", "a file of 2^64-1 bytes in blocks of one", manifest(
         section(size=2**64 - 1, crcs=bytes(4)), head=header(block=1))
     yield "crcs-missing", "corrupt", "a checksum too few", \
         manifest(section(size=(1 << 20) + 1, crcs=bytes(4)))
     yield "hashes-missing", "corrupt", "strong, but no hashes", manifest(section(), head=header(flags=1))
-    yield "item-count-huge", "corrupt|limit", "2^60 items", manifest(section(item_count=2**60))
-    yield "item-count-overflow", "corrupt|limit", "items x 20 past 2^64", \
+    yield "item-count-huge", "corrupt", "2^60 items", manifest(section(item_count=2**60))
+    yield "item-count-overflow", "corrupt", "items x 20 past 2^64", \
         manifest(section(item_count=2**64 // 20 + 1))
     yield "items-overlap", "corrupt", "items that overlap", manifest(section(items=((0, 50, 1), (40, 60, 2))))
     yield "items-order", "corrupt", "items out of order", manifest(section(items=((40, 60, 1), (0, 40, 2))))
     yield "item-outside", "corrupt", "an item past the end", \
         manifest(section(items=((0, 40, 1), (40, 61, 2))))
-    yield "item-overflow", "corrupt|limit", "offset + length past 2^64", \
+    yield "item-overflow", "corrupt", "offset + length past 2^64", \
         manifest(section(items=((0, 40, 1), (2**64 - 1, 2, 2))))
-    yield "name-bytes-huge", "corrupt|limit", "a name of 4 GiB", manifest(section(name_bytes=2**32 - 1))
+    yield "name-bytes-huge", "corrupt", "a name of 4 GiB", manifest(section(name_bytes=2**32 - 1))
     for name, path in {"parent": b"../x", "absolute": b"/etc/passwd", "nul": b"a\0b", "empty": b"",
         "empty-part": b"a//b", "dot": b"./a",
                        "bad-utf8": b"\xff", "part-over-limit": b"a" * 256}.items():
-        yield f"path-{name}", "corrupt|limit", f"a file named {path[:20]!r}", manifest(section(name=path))
+        yield f"path-{name}", "limit" if "limit" in name else "corrupt", f"a file named {path[:20]!r}", manifest(section(name=path))
     yield "path-part-at-limit", "ok", "a file name of 255 bytes", manifest(section(name=b"a" * 255))
 
 

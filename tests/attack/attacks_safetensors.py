@@ -18,10 +18,10 @@ def tensor_rows():
     yield "header-at-limit", "ok", "a header as long as allowed", plain, f"safetensors_header_bytes={header}"
     yield "header-over-limit", "limit", "a header one byte longer than allowed", plain, \
         f"safetensors_header_bytes={header - 1}"
-    yield "header-100-mb-and-one", "limit|corrupt", "100,000,001 bytes of header, and no bytes", \
+    yield "header-100-mb-and-one", "corrupt", "100,000,001 bytes of header, and no bytes", \
         safetensors(b"{}", b"", 100_000_001)
-    yield "header-2-to-63", "limit|corrupt", "2^63 bytes of header", safetensors(b"{}", b"", 2**63)
-    yield "header-max", "limit|corrupt", "2^64-1 bytes of header", safetensors(b"{}", b"", 2**64 - 1)
+    yield "header-2-to-63", "corrupt", "2^63 bytes of header", safetensors(b"{}", b"", 2**63)
+    yield "header-max", "corrupt", "2^64-1 bytes of header", safetensors(b"{}", b"", 2**64 - 1)
     yield "header-past-file", "corrupt", "a header one byte longer than the file", \
         safetensors(good, b"", header + 1)
     yield "header-zero", "corrupt", "a header of no bytes", safetensors(b"", b"", 0)
@@ -44,7 +44,7 @@ def tensor_rows():
         safetensors(b'{"\xff":' + json.dumps(entry()).encode() + b"}")
     yield "lone-surrogate", "corrupt", "half a character", with_entry(json.dumps(entry()), '"\\ud800"')
     yield "nul-tail", "corrupt", "NUL behind the header", safetensors(json.dumps(good).encode() + b"\0")
-    yield "depth", "corrupt|limit", "lists 100,000 deep", \
+    yield "depth", "corrupt", "lists 100,000 deep", \
         safetensors(b'{"w":' + b"[" * 100000 + b"]" * 100000 + b"}")
     yield "nested-shape", "corrupt", "a list inside the shape", \
         with_entry('{"dtype":"F32","shape":[[4]],"data_offsets":[0,16]}')
@@ -68,27 +68,27 @@ def tensor_rows():
         yield f"no-{field}", "corrupt", f"a tensor without {field}", \
             safetensors({"w": {k: v for k, v in entry().items() if k != field}})
     yield "extra-field", "corrupt", "a field nobody knows", safetensors({"w": {**entry(), "strides": [1]}})
-    yield "dtype-unknown", "unsupported|corrupt", "a dtype nobody knows", safetensors({"w": entry("F99")})
-    yield "dtype-lower", "unsupported|corrupt", "a dtype in small letters", safetensors({"w": entry("f32")})
+    yield "dtype-unknown", "unsupported", "a dtype nobody knows", safetensors({"w": entry("F99")})
+    yield "dtype-lower", "unsupported", "a dtype in small letters", safetensors({"w": entry("f32")})
     yield "dtype-number", "corrupt", "a dtype that is a number", safetensors({"w": {**entry(), "dtype": 7}})
     for name, dims in {"float": "4.0", "exponent": "4e0", "negative": "-4", "string": '"4"', "true": "true",
         "minus-zero": "-0", "plus": "+4",
                        "leading-zero": "04"}.items():
         yield f"shape-{name}", "corrupt", f"a dimension {dims}", \
             with_entry('{"dtype":"F32","shape":[' + dims + '],"data_offsets":[0,16]}')
-    for name, dim, verdict in (("2-to-53", 2**53, "ok"), ("past-2-to-53", 2**53 + 1, "corrupt|limit"),
-        ("past-2-to-64", 2**64, "corrupt|limit"),
-                               ("past-everything", 10**400, "corrupt|limit")):
+    for name, dim, verdict in (("2-to-53", 2**53, "ok"), ("past-2-to-53", 2**53 + 1, "limit"),
+        ("past-2-to-64", 2**64, "limit"),
+                               ("past-everything", 10**400, "limit")):
         yield f"shape-{name}", verdict, f"a dimension of that size, times 0", \
             safetensors({"w": entry(shape=[0, dim], end=0)}, b"")
-    yield "volume-overflow", "corrupt|limit", "a product past 2^64", \
+    yield "volume-overflow", "corrupt", "a product past 2^64", \
         safetensors({"w": entry(shape=[2**40, 2**40])})
-    yield "volume-wraps", "corrupt|limit", "a product that is 4 in 64 bits", \
+    yield "volume-wraps", "corrupt", "a product that is 4 in 64 bits", \
         safetensors({"w": entry(shape=[2**32, 2**32, 4])})
-    yield "volume-wraps-bytes", "corrupt|limit", "bytes that are 16 in 64 bits", \
+    yield "volume-wraps-bytes", "corrupt", "bytes that are 16 in 64 bits", \
         safetensors({"w": entry("F64", shape=[2**52, 2**9 + 1])})
     yield "rank-at-limit", "ok", "64 dimensions", safetensors({"w": entry(shape=[1] * 63 + [4])})
-    yield "rank-over-limit", "limit|corrupt", "65 dimensions", safetensors({"w": entry(shape=[1] * 64 + [4])})
+    yield "rank-over-limit", "limit", "65 dimensions", safetensors({"w": entry(shape=[1] * 64 + [4])})
     yield "size-mismatch", "corrupt", "four floats in 12 bytes", safetensors({"w": entry(end=12)}, bytes(12))
     yield "offsets-reversed", "corrupt", "an end before the start", safetensors({"w": entry(begin=16, end=0)})
     yield "offsets-three", "corrupt", "three offsets", \
@@ -98,7 +98,7 @@ def tensor_rows():
         with_entry('{"dtype":"F32","shape":[4],"data_offsets":[0.0,16]}')
     yield "offsets-negative", "corrupt", "an offset of -16", \
         with_entry('{"dtype":"F32","shape":[4],"data_offsets":[-16,0]}')
-    yield "offsets-huge", "corrupt|limit", "offsets near 2^64", \
+    yield "offsets-huge", "limit", "offsets near 2^64", \
         safetensors({"w": entry(begin=2**64 - 17, end=2**64 - 1)})
     yield "past-file", "corrupt", "more data than there is", safetensors(good, bytes(12))
     yield "trailing-data", "corrupt", "bytes behind the last tensor", safetensors(good, bytes(17))
@@ -115,7 +115,7 @@ def tensor_rows():
     yield "empty-tensors", "ok", "tensors without elements", \
         safetensors({"a": entry(shape=[0], end=0), "b": entry(shape=[2, 0], end=0)}, b"")
     yield "name-at-limit", "ok", "a name of 64 KiB", safetensors({"n" * 65536: entry()})
-    yield "name-over-limit", "limit|corrupt", "a name of 64 KiB and one byte", \
+    yield "name-over-limit", "limit", "a name of 64 KiB and one byte", \
         safetensors({"n" * 65537: entry()})
     yield "name-empty", "ok", "the empty name", safetensors({"": entry()})
     three = {n: entry(shape=[0], end=0) for n in "abc"}
@@ -123,7 +123,9 @@ def tensor_rows():
         "safetensors_tensors=3"
     yield "tensors-over-limit", "limit", "one tensor more than allowed", safetensors(three, b""), \
         "safetensors_tensors=2"
-    yield "f4-odd", "corrupt|unsupported", "half a byte", \
+    yield "f4-odd-rows", "unsupported", "rows of three half bytes, in whole bytes together", \
+        safetensors({"w": entry("F4", shape=[2, 3], end=3)}, bytes(3))
+    yield "f4-odd", "corrupt", "half a byte", \
         safetensors({"w": entry("F4", shape=[3], end=1)}, bytes(1))
 
 
@@ -149,14 +151,14 @@ def index_rows():
         b'{"metadata":{"total_size":1,"total_size":2},"weight_map":{}}'
     for name, path in {"parent": "../x", "absolute": "/etc/passwd", "nul": "a\0b", "empty": "",
         "empty-part": "a//b", "dot": "./a", "part-over-limit": "a" * 256}.items():
-        yield f"path-{name}", "corrupt|limit", f"a file named {path[:20]!r}", dump(weight_map={"w": path})
+        yield f"path-{name}", "limit" if "limit" in name else "corrupt", f"a file named {path[:20]!r}", dump(weight_map={"w": path})
     yield "path-part-at-limit", "ok", "a file name of 255 bytes", dump(weight_map={"w": "a" * 255})
     yield "total-negative", "corrupt", "a total of -1", dump(metadata={"total_size": -1})
-    yield "total-overflow", "corrupt|limit", "a total past 2^64", dump(metadata={"total_size": 2**64})
+    yield "total-overflow", "limit", "a total past 2^64", dump(metadata={"total_size": 2**64})
     yield "total-string", "corrupt", "a total that is a string", dump(metadata={"total_size": "16"})
     yield "depth-at-limit", "ok", "16 deep", nested(16)
     yield "depth-over-limit", "limit", "17 deep", nested(17)
-    yield "depth-100k", "limit|corrupt", "100,000 deep", \
+    yield "depth-100k", "limit", "100,000 deep", \
         b'{"metadata":' + b"[" * 100000 + b"]" * 100000 + b',"weight_map":{}}'
     yield "bytes-at-limit", "ok", "as large as allowed", good, f"json_bytes={len(good)}"
     yield "bytes-over-limit", "limit", "one byte larger than allowed", good, f"json_bytes={len(good) - 1}"

@@ -40,14 +40,46 @@ def test_every_public_header_is_installed_and_no_other(prefix: Path) -> None:
     assert installed == {f"cairn/{name}" for name in public}
 
 
-def test_a_project_of_its_own_builds_against_the_installed_library(prefix: Path, tmp_path: Path) -> None:
-    run("cmake", "-S", ROOT / "examples", "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
-    run("cmake", "--build", tmp_path)
-    lines = run(tmp_path / "inspect", GOLDEN, "model.w", "[1:2]").splitlines()
+@pytest.fixture(scope="module")
+def examples(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The examples, built as a stranger's project against the installed library."""
+    folder = tmp_path_factory.mktemp("examples")
+    run("cmake", "-S", ROOT / "examples", "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", folder)
+    return folder
+
+
+def test_a_project_of_its_own_builds_against_the_installed_library(examples: Path) -> None:
+    lines = run(examples / "inspect", GOLDEN, "model.w", "[1:2]").splitlines()
     assert lines[0] == "dcp"
     assert "model.w float32 [8, 8]" in lines
     # Row 1 of arange(64) as 8x8.
     assert lines[-1] == "model.w[1:2]: shape [1, 8], 32 bytes, first element 8"
+
+
+# What the examples of docs/planning.md print.
+PLANNERS = {
+    "rename_on_save": ["rank 0: foo_model.w foo_step", "foo_model.w", "foo_step", "7"],
+    "save_half": ["w float16 8 bytes", "ids int64 24 bytes"],
+    "balance_replicas": ["rank 0: a c e", "rank 1: b d"],
+    "extra_metadata": ["[{'rank': 0, 'host': 'a'}, {'rank': 1, 'host': 'b'}]"],
+}
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_the_planner_examples_run(examples: Path, name: str) -> None:
+    assert run(examples / name).splitlines() == PLANNERS[name]
+
+
+LOADERS = {
+    "rename_on_load": ["{'net': {'w': tensor(float32, [8, 8])}, 'step': 7}", "last element of net.w: 63"],
+    "materialize_on_load": ["model.w: int8 [8, 8], 64 bytes, last element 126 x 0.5"],
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_examples_that_load_run(examples: Path, name: str) -> None:
+    assert run(examples / name, GOLDEN).splitlines() == LOADERS[name]
 
 
 @pytest.mark.slow

@@ -245,8 +245,8 @@ def version_absent():
 def transforms():
     md = metadata_of({"w": tensor((8,), rows=2)})
     for i, index in enumerate(md.storage_data):
-        lists = (None, ["zstd"], ["zstd", "rot13"])
-        md.storage_data[index] = _StorageInfo("__0_0.distcp", i, 10, lists[i % 3])
+        lists = (None, ["zstd"], ["zstd", "rot13"], [])
+        md.storage_data[index] = _StorageInfo("__0_0.distcp", i, 10, lists[i % 4])
     return md
 
 
@@ -365,13 +365,16 @@ def enum_by_value():
 
 @case
 def properties_of_six():
-    """Nightlies of August 2026 append the strides. A torch that knows five must be able to read the rewrite."""
+    """Nightlies of August 2026 append the strides. A torch that knows five must be able to read the rewrite, and
+    nothing is lost: the sixth value is an attribute there."""
     md = metadata_of({"w": tensor((4, 4), rows=2)})
     def how(obj):
         if not isinstance(obj, TensorProperties):
             return NotImplemented
         return copyreg.__newobj__, (TensorProperties,), (*obj.__getstate__(), (4, 1))
-    return dumps_with(md, how), md
+    data = dumps_with(md, how)
+    md.state_dict_metadata["w"].cairn_properties_extra = [(4, 1)]
+    return data, md
 
 
 @case

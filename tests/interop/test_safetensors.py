@@ -151,7 +151,7 @@ def test_rewriting_twice_changes_nothing(rewritten, tmp_path):
 # Files the package reads and cairn refuses, on purpose: two parsers could see them differently, or a limit.
 STRICTER = {
     "header-over-limit", "tensors-over-limit", "rank-over-limit", "name-over-limit", "shape-past-2-to-53",
-    "duplicate-name", "duplicate-metadata-key", "extra-field", "leading-space",
+    "duplicate-name", "duplicate-metadata-key", "extra-field", "leading-space", "f4-odd-rows",
 }
 
 

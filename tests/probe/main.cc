@@ -18,6 +18,8 @@ constexpr Command kCommands[] = {
     {"dump", probe_dump},
     {"rewrite-metadata", probe_rewrite_metadata},
     {"rewrite-safetensors", probe_rewrite_safetensors},
+    {"plan", probe_plan},
+    {"load-plan", probe_load_plan},
 };
 
 int usage() {

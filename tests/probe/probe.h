@@ -11,3 +11,5 @@ int probe_rewrite_torch(int argc, char** argv);
 int probe_dump(int argc, char** argv);
 int probe_rewrite_metadata(int argc, char** argv);
 int probe_rewrite_safetensors(int argc, char** argv);
+int probe_plan(int argc, char** argv);
+int probe_load_plan(int argc, char** argv);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/sink.h"
 #include "cairn/error.h"
 #include "cairn/state_dict.h"
 #include "format/torch_file.h"
@@ -13,6 +14,21 @@ namespace {
 
 using nlohmann::ordered_json;
 using namespace cairn;
+
+// A file that is there from the first byte on.
+class FileSink final : public ByteSink {
+ public:
+  explicit FileSink(const char* path) : path_(path) {}
+  void append(ByteSpan bytes) override {
+    if (!file_.is_open()) file_.open(path_, std::ios::binary);
+    file_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!file_) throw Error(ErrorCode::kIo, "cannot write");
+  }
+
+ private:
+  const char* path_;
+  std::ofstream file_;
+};
 
 // A nested structure as JSON: {"dict": [[key, value]...]}, {"list": [...]}, {"tuple": [...]},
 // {"tensor": name}, or a plain scalar.
@@ -86,14 +102,13 @@ int probe_flatten(int, char**) {
 int probe_rewrite_torch(int argc, char** argv) {
   if (argc < 3 || argc % 2 == 0) return 2;
   for (int i = 1; i + 1 < argc; i += 2) {
-    StringSink sink;
+    FileSink sink(argv[i + 1]);
     try {
       write_torch_file(sink, TorchFile::open(open_file(argv[i]))->load());
     } catch (Error& e) {
       e.in_file(argv[i]);
       throw;
     }
-    std::ofstream(argv[i + 1], std::ios::binary) << sink.text;
   }
   return 0;
 }

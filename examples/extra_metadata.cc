@@ -1,0 +1,44 @@
+// Puts data of every rank into the metadata: attached to the local plan, collected by the coordinator.
+#include <deque>
+
+#include "planned_save.h"
+
+namespace {
+
+class NotesPlanner : public cairn::DefaultSavePlanner {
+ public:
+  explicit NotesPlanner(cairn::Value note) : note_(std::move(note)) {}
+
+  cairn::SavePlan create_local_plan() override {
+    cairn::SavePlan plan = DefaultSavePlanner::create_local_plan();
+    plan.planner_data = note_;  // in place of the paths
+    return plan;
+  }
+
+  cairn::GlobalSavePlan create_global_plan(std::vector<cairn::SavePlan> all) override {
+    cairn::List notes;
+    for (const cairn::SavePlan& plan : all) notes.push_back(std::get<cairn::Value>(plan.planner_data));
+    cairn::GlobalSavePlan global = DefaultSavePlanner::create_global_plan(std::move(all));
+    cairn::Metadata metadata = *global.metadata;  // shared: a copy to change
+    metadata.planner_data = cairn::Value(std::move(notes));
+    global.metadata = std::make_shared<const cairn::Metadata>(std::move(metadata));
+    return global;
+  }
+
+ private:
+  cairn::Value note_;
+};
+
+}  // namespace
+
+int main() {
+  cairn::StateDict state;
+  state.set("w", zeros({2, 2}));
+
+  std::deque<NotesPlanner> planners;
+  planners.emplace_back(cairn::Dict{{"rank", 0}, {"host", "a"}});
+  planners.emplace_back(cairn::Dict{{"rank", 1}, {"host", "b"}});
+  const PlannedSave save = plan_save(planners, {state, state});
+  std::cout << cairn::to_string(std::get<cairn::Value>(save.metadata->planner_data)) << "\n";
+  return 0;
+}

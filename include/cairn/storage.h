@@ -1,0 +1,106 @@
+// Where checkpoint bytes live.
+//
+// A FileSystem is a flat set of named files under one root: a directory, or a map in memory. Formats and the
+// engine see only this interface; nothing above it calls the OS. All implementations may be used by many
+// threads at once, and pass one suite of tests (src/storage/file_system_test.cc).
+//
+//   auto files = posix_file_system("run/step-1000", {.create = true});
+//   auto file = files->create("notes.txt", {.size = text.size()});
+//   file->write_at(0, std::as_bytes(std::span(text)));
+//   file->commit();            // there now, and safe
+//   files->sync_directory();   // and its name too
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/source.h"
+
+namespace cairn {
+
+// Addresses, offsets and lengths that are multiples of this take the shortest way to a disk.
+inline constexpr std::size_t kDirectAlignment = 4096;
+
+// A new file, being written.
+//
+// It appears under its name only when commit() returns; destroying a FileWriter that was not committed leaves
+// nothing behind. A process that dies leaves a file whose name is_partial().
+class FileWriter {
+ public:
+  virtual ~FileWriter() = default;
+
+  // Many threads may write at once, each to its own part of the file. The bytes may be reused when it
+  // returns. Parts that nobody writes are zeros.
+  virtual void write_at(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
+
+  // Makes the file durable, then visible. Call once, last, with no write under way. When it throws, the
+  // file is condemned: what it held has to be written again, to a new one.
+  virtual void commit() = 0;
+};
+
+struct CreateOptions {
+  std::uint64_t size = 0;  // how large the file will be, when that is known: reserved up front
+  bool replace = false;    // take the place of a file of that name; otherwise commit() is Error(kConflict)
+  bool durable = true;     // false: commit() does not wait for the disk
+};
+
+struct FileEntry {
+  std::string name;
+  std::uint64_t size = 0;
+  bool operator==(const FileEntry&) const = default;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // What to call the root in a message: a path.
+  virtual const std::string& root() const = 0;
+
+  // A name is one step of a path: not empty, without '/', and not "." or "..".
+  virtual std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options = {}) = 0;
+  // Also takes relative paths of several steps, as foreign checkpoints have them. Error(kNotFound).
+  virtual std::shared_ptr<const ByteSource> open(std::string_view name) const = 0;
+  virtual std::optional<FileEntry> stat(std::string_view name) const = 0;
+  virtual std::vector<FileEntry> list() const = 0;  // by name; partial files too, directories not
+
+  // In one step: the new name has the old file or the one it had before, at every instant.
+  virtual void rename(std::string_view from, std::string_view to) = 0;
+  virtual void remove(std::string_view name) = 0;  // Error(kNotFound) when there is none
+  // Makes every commit, rename and remove so far survive a loss of power.
+  virtual void sync_directory() = 0;
+
+  // Bytes that can still be written; nullopt when nobody knows.
+  virtual std::optional<std::uint64_t> free_space() const = 0;
+};
+
+// Whether a name is that of a file that was being written when its process died.
+bool is_partial(std::string_view name);
+
+// How bytes travel between memory and a disk. kAuto takes what the file system supports, in this order
+// backwards. The environment's CAIRN_IO (buffered, direct, uring) decides where the caller leaves kAuto.
+enum class IoPath : std::uint8_t {
+  kAuto,
+  kBuffered,  // pread and pwrite through the page cache
+  kDirect,    // past the page cache where address, offset and length are aligned
+  kUring,     // the same, many pieces at once through io_uring
+};
+
+struct PosixOptions {
+  bool create = false;  // make the directory, and those above it
+  IoPath io = IoPath::kAuto;
+};
+
+// A directory. Error(kNotFound), or kIo with errno. No symbolic link beneath it is followed.
+std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const PosixOptions& options = {});
+
+// Files in memory, gone with the object.
+std::unique_ptr<FileSystem> memory_file_system();
+
+}  // namespace cairn

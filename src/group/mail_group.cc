@@ -1,0 +1,134 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/bytes.h"
+#include "cairn/error.h"
+#include "group/mail.h"
+
+namespace cairn {
+namespace {
+
+// Several byte strings as one: a count, their sizes, their bytes.
+std::string pack(const std::vector<std::string>& parts) {
+  std::string packed;
+  const auto put = [&](std::uint64_t n) {
+    char bytes[sizeof n];
+    store(bytes, n);
+    packed.append(bytes, sizeof n);
+  };
+  put(parts.size());
+  for (const std::string& part : parts) put(part.size());
+  for (const std::string& part : parts) packed += part;
+  return packed;
+}
+
+std::vector<std::string> unpack(std::string_view packed, std::size_t expected) {
+  const auto take = [&]() -> std::uint64_t {
+    if (packed.size() < sizeof(std::uint64_t))
+      throw Error(ErrorCode::kCorrupt, "a message of the group is too short");
+    const auto n = load<std::uint64_t>(packed.data());
+    packed.remove_prefix(sizeof n);
+    return n;
+  };
+  if (take() != expected)
+    throw Error(ErrorCode::kCorrupt, "a message of the group is for another number of ranks");
+  std::vector<std::uint64_t> sizes(expected);
+  for (std::uint64_t& size : sizes) size = take();
+  std::vector<std::string> parts;
+  parts.reserve(expected);
+  for (const std::uint64_t size : sizes) {
+    if (size > packed.size()) throw Error(ErrorCode::kCorrupt, "a message of the group is too short");
+    parts.emplace_back(packed.substr(0, size));
+    packed.remove_prefix(size);
+  }
+  return parts;
+}
+
+class MailGroup final : public Group {
+ public:
+  MailGroup(std::unique_ptr<Mail> mail, int rank, int size)
+      : mail_(std::move(mail)), rank_(rank), size_(size) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::vector<std::string> gather(std::string mine, int root, const Step& step) override {
+    check_root(root);
+    if (rank_ != root) {
+      mail_->send(root, std::move(mine), step);
+      return {};
+    }
+    std::vector<std::string> all(static_cast<std::size_t>(size_));
+    all[static_cast<std::size_t>(rank_)] = std::move(mine);
+    for (int from = 0; from < size_; ++from)
+      if (from != rank_) all[static_cast<std::size_t>(from)] = mail_->receive(from, step);
+    return all;
+  }
+
+  std::string scatter(std::vector<std::string> all, int root, const Step& step) override {
+    check_root(root);
+    if (rank_ != root) return mail_->receive(root, step);
+    if (all.size() != static_cast<std::size_t>(size_)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} byte strings to scatter over {} ranks", all.size(), size_));
+    }
+    for (int to = 0; to < size_; ++to)
+      if (to != rank_) mail_->send(to, std::move(all[static_cast<std::size_t>(to)]), step);
+    return std::move(all[static_cast<std::size_t>(rank_)]);
+  }
+
+  // A binomial tree, counted from the root: rank r gets it from r without its lowest bit, and hands it to
+  // r + every smaller power of two.
+  std::string broadcast(std::string bytes, int root, const Step& step) override {
+    check_root(root);
+    const int me = (rank_ - root + size_) % size_;
+    int reach = 1;
+    while (reach < size_ && (me & reach) == 0) reach *= 2;
+    if (me != 0) bytes = mail_->receive((me - reach + root) % size_, step);
+    for (int hop = reach / 2; hop > 0; hop /= 2)
+      if (me + hop < size_) mail_->send((me + hop + root) % size_, bytes, step);
+    return bytes;
+  }
+
+  std::vector<std::string> all_gather(std::string mine, const Step& step) override {
+    const std::vector<std::string> all = gather(std::move(mine), 0, step);
+    return unpack(broadcast(rank_ == 0 ? pack(all) : std::string(), 0, step),
+                  static_cast<std::size_t>(size_));
+  }
+
+  void barrier(const Step& step) override { all_gather({}, step); }
+
+ private:
+  void check_root(int root) const {
+    if (root >= 0 && root < size_) return;
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("rank {} of a group of {}", root, size_));
+  }
+
+  std::unique_ptr<Mail> mail_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> group_over(std::unique_ptr<Mail> mail, int rank, int size) {
+  return std::make_unique<MailGroup>(std::move(mail), rank, size);
+}
+
+void fail_late(int rank) {
+  throw Error(ErrorCode::kTimeout, fmt::format("rank {} did not answer before the deadline", rank))
+      .on_rank(rank);
+}
+
+void fail_ahead(int rank, std::uint64_t their_step) {
+  throw Error(ErrorCode::kConflict,
+              fmt::format("rank {} is at step {} already: this rank comes too late", rank, their_step))
+      .on_rank(rank);
+}
+
+void fail_gone(int rank) {
+  throw Error(ErrorCode::kCancelled, fmt::format("rank {} has left the group", rank)).on_rank(rank);
+}
+
+}  // namespace cairn

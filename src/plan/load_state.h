@@ -1,0 +1,36 @@
+// What a DefaultLoadPlanner keeps between its steps.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "base/name_table.h"
+#include "cairn/planner.h"
+#include "plan/checkpoint_index.h"
+
+namespace cairn {
+
+struct DefaultLoadPlanner::State {
+  LoadPlannerOptions options;
+  StateDict* original = nullptr;
+  bool rebuilt = false;  // the state was made from the checkpoint: its entries are the checkpoint's
+  bool old_keys = false;
+  const Metadata* metadata = nullptr;
+  std::unique_ptr<CheckpointIndex> index;
+  Flattened entries;
+  NameTable names;  // of the entries, in order
+  LoadReport report;
+  std::mutex placing;  // objects arrive from many threads
+
+  void set_entries(Flattened flat);
+  const FlatEntry* find(std::string_view fqn) const;
+  void look_for_old_keys();
+  LoadPlan plan();
+
+ private:
+  bool may_be_absent(const FlatEntry& entry) const;
+  void add_missing(const FlatEntry& entry);
+  void add_tensor(const FlatEntry& entry, std::size_t position, LoadPlan& plan);
+};
+
+}  // namespace cairn

@@ -1,0 +1,137 @@
+#include "storage/file_channel.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "cairn/error.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the kernel moves a little under 2 GiB
+
+// A second descriptor of the same file that goes past the page cache; -1 where there is none.
+int open_direct(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0) return -1;
+  return ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), (flags & O_ACCMODE) | O_DIRECT | O_CLOEXEC);
+}
+
+}  // namespace
+
+FileChannel::FileChannel(int fd, std::string path, IoPath io, std::shared_ptr<UringPool> rings)
+    : buffered_(fd), path_(std::move(path)) {
+  if (io == IoPath::kBuffered) return;
+  direct_ = open_direct(fd);
+  use_direct_ = direct_ >= 0;
+  if (io != IoPath::kDirect) rings_ = std::move(rings);
+}
+
+FileChannel::~FileChannel() {
+  if (buffered_ >= 0) ::close(buffered_);
+  if (direct_ >= 0) ::close(direct_);
+}
+
+void FileChannel::close() {
+  if (direct_ >= 0 && ::close(std::exchange(direct_, -1)) != 0) fail("cannot close", 0, errno);
+  if (::close(std::exchange(buffered_, -1)) != 0) fail("cannot close", 0, errno);
+}
+
+void FileChannel::fail(const char* what, std::uint64_t offset, int os_error) const {
+  throw Error(ErrorCode::kIo, what).in_file(path_).at(offset).with_errno(os_error);
+}
+
+// How many bytes from the front can go past the page cache.
+std::size_t FileChannel::aligned_part(const void* address, std::uint64_t offset, std::size_t size) const {
+  const bool aligned = (reinterpret_cast<std::uintptr_t>(address) | offset) % kDirectAlignment == 0;
+  return use_direct_ && aligned ? size / kDirectAlignment * kDirectAlignment : 0;
+}
+
+// What the page cache has already, and nothing more.
+std::size_t FileChannel::read_cached(std::uint64_t offset, std::span<std::byte> to) const {
+  iovec vector{to.data(), to.size()};
+  const ssize_t got = ::preadv2(buffered_, &vector, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+  return got > 0 ? static_cast<std::size_t>(got) / kDirectAlignment * kDirectAlignment : 0;
+}
+
+// Whether a direct transfer that moved `moved` bytes may be followed by another; throws when it failed.
+bool FileChannel::goes_on(const char* what, std::uint64_t offset, std::size_t moved, int os_error) {
+  if (os_error == EINTR || os_error == EAGAIN) return true;
+  if (os_error != 0 && os_error != EINVAL) fail(what, offset + moved, os_error);
+  // EINVAL: this file system wants another alignment. Less than a block: the end is near.
+  return os_error == 0 && moved >= kDirectAlignment;
+}
+
+std::size_t FileChannel::read_direct(std::uint64_t offset, std::span<std::byte> to) {
+  int os_error = EAGAIN;
+  std::size_t got = 0;
+  if (rings_ != nullptr) got = rings_->read(direct_, offset, to.data(), to.size(), os_error);
+  if (got == 0 && os_error == EAGAIN) {
+    const ssize_t n = ::pread(direct_, to.data(), to.size(), static_cast<off_t>(offset));
+    os_error = n < 0 ? errno : 0;
+    got = n < 0 ? 0 : static_cast<std::size_t>(n);
+  }
+  if (!goes_on("cannot read", offset, got, os_error)) use_direct_ = false;
+  return got;
+}
+
+void FileChannel::read(std::uint64_t offset, std::span<std::byte> to) {
+  while (!to.empty()) {
+    std::size_t got = 0;
+    if (const std::size_t body = aligned_part(to.data(), offset, to.size()); body > 0) {
+      const std::span<std::byte> part = to.first(std::min(body, kMostAtOnce));
+      got = read_cached(offset, part);
+      if (got == 0) got = read_direct(offset, part);
+    } else {
+      const ssize_t n =
+          ::pread(buffered_, to.data(), std::min(to.size(), kMostAtOnce), static_cast<off_t>(offset));
+      if (n == 0) break;
+      if (n < 0 && errno != EINTR) fail("cannot read", offset, errno);
+      if (n > 0) got = static_cast<std::size_t>(n);
+    }
+    offset += got;
+    to = to.subspan(got);
+  }
+  if (to.empty()) return;
+  throw Error(ErrorCode::kCorrupt, fmt::format("the file ends {} bytes early", to.size()))
+      .in_file(path_)
+      .at(offset);
+}
+
+std::size_t FileChannel::write_direct(std::uint64_t offset, std::span<const std::byte> bytes) {
+  int os_error = EAGAIN;
+  std::size_t put = 0;
+  if (rings_ != nullptr) put = rings_->write(direct_, offset, bytes.data(), bytes.size(), os_error);
+  if (put == 0 && os_error == EAGAIN) {
+    const ssize_t n = ::pwrite(direct_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    os_error = n < 0 ? errno : 0;
+    put = n < 0 ? 0 : static_cast<std::size_t>(n);
+  }
+  if (!goes_on("cannot write", offset, put, os_error)) use_direct_ = false;
+  return put / kDirectAlignment * kDirectAlignment;  // what follows must begin with a block again
+}
+
+void FileChannel::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    std::size_t put = 0;
+    if (const std::size_t body = aligned_part(bytes.data(), offset, bytes.size()); body > 0) {
+      put = write_direct(offset, bytes.first(std::min(body, kMostAtOnce)));
+    } else {
+      const std::size_t size = std::min(bytes.size(), kMostAtOnce);
+      const ssize_t n = ::pwrite(buffered_, bytes.data(), size, static_cast<off_t>(offset));
+      if (n == 0) fail("cannot write", offset, EIO);
+      if (n < 0 && errno != EINTR) fail("cannot write", offset, errno);
+      if (n > 0) put = static_cast<std::size_t>(n);
+    }
+    offset += put;
+    bytes = bytes.subspan(put);
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,39 @@
+#include "storage/file_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "cairn/error.h"
+#include "cairn/storage.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::string_view kSuffix = ".cairn-partial";
+constexpr std::size_t kDigits = 16;
+
+bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+}  // namespace
+
+void check_file_name(std::string_view name) {
+  constexpr std::string_view kNever("/\0", 2);
+  if (!name.empty() && name != "." && name != ".." && name.find_first_of(kNever) == name.npos) return;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no name for a file", name.substr(0, 256)));
+}
+
+std::string partial_name(std::string_view name) {
+  std::random_device random;
+  return fmt::format("{}.{:08x}{:08x}{}", name, random(), random(), kSuffix);
+}
+
+bool is_partial(std::string_view name) {
+  if (!name.ends_with(kSuffix)) return false;
+  name.remove_suffix(kSuffix.size());
+  if (name.size() < kDigits + 2 || name[name.size() - kDigits - 1] != '.') return false;
+  return std::all_of(name.end() - kDigits, name.end(), is_hex);
+}
+
+}  // namespace cairn

@@ -1,0 +1,15 @@
+// Names of files in a FileSystem.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cairn {
+
+// Error(kInvalidArgument) unless `name` is one step of a path.
+void check_file_name(std::string_view name);
+
+// What a file is called while it is being written; different at every call.
+std::string partial_name(std::string_view name);
+
+}  // namespace cairn

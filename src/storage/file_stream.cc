@@ -1,0 +1,167 @@
+#include "storage/file_stream.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/checked.h"
+#include "cairn/error.h"
+
+namespace cairn {
+namespace {
+
+// Summed and copied while it is in the nearest cache.
+constexpr std::size_t kTile = 128U << 10;
+
+}  // namespace
+
+FileStream::FileStream(std::unique_ptr<FileWriter> file, const StreamOptions& options)
+    : file_(std::move(file)), options_(options), sums_(options.strong_hashes) {
+  if (options.buffers < 2 || options.buffer_bytes == 0 || options.buffer_bytes % kDirectAlignment != 0)
+    throw Error(ErrorCode::kInvalidArgument, "a stream needs two buffers or more, of whole blocks");
+  for (int i = 0; i < options.buffers; ++i) {
+    memory_.push_back(Tensor::empty(DType::kUInt8, {static_cast<std::int64_t>(options.buffer_bytes)}));
+    free_.push_back(i);
+  }
+  thread_ = std::thread([this] { write_jobs(); });
+}
+
+FileStream::~FileStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (!committed_) jobs_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+// The writing thread. After a failure jobs are only taken off the queue.
+void FileStream::write_jobs() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const Job job = jobs_.front();
+    jobs_.pop_front();
+    if (!failure_) {
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        file_->write_at(job.offset, job.bytes);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure) failure_ = failure;
+    }
+    if (job.buffer >= 0) free_.push_back(job.buffer);
+    --unfinished_;
+    changed_.notify_all();
+  }
+}
+
+void FileStream::rethrow() {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void FileStream::submit(Job job) {
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(job);
+  ++unfinished_;
+  changed_.notify_all();
+}
+
+void FileStream::flush() {
+  if (filled_ == 0) return;
+  const ByteSpan bytes = std::as_const(memory_[static_cast<std::size_t>(filling_)]).bytes().first(filled_);
+  submit({position_ - filled_, bytes, std::exchange(filling_, -1)});
+  filled_ = 0;
+}
+
+void FileStream::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return unfinished_ == 0; });
+  rethrow();
+}
+
+void FileStream::take_buffer() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !free_.empty(); });
+  rethrow();
+  filling_ = free_.back();
+  free_.pop_back();
+}
+
+void FileStream::append(ByteSpan bytes) {
+  checked_add<std::uint64_t>(position_, bytes.size());
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const bool aligned = (address | position_) % kDirectAlignment == 0;
+  if (aligned && bytes.size() >= options_.least_direct) {
+    const std::size_t whole = bytes.size() / kDirectAlignment * kDirectAlignment;
+    append_in_place(bytes.first(whole));
+    bytes = bytes.subspan(whole);
+  }
+  append_copied(bytes);
+}
+
+void FileStream::append_in_place(ByteSpan bytes) {
+  flush();
+  submit({position_, bytes, -1});
+  // The memory is the caller's: whatever happens, the writing thread must be done with it before this
+  // returns.
+  std::exception_ptr failure;
+  try {
+    if (options_.checksums) sums_.append(bytes);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  position_ += bytes.size();
+  wait_until_idle();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void FileStream::append_copied(ByteSpan bytes) {
+  while (!bytes.empty()) {
+    if (filling_ < 0) take_buffer();
+    const std::size_t room = options_.buffer_bytes - filled_;
+    const ByteSpan tile = bytes.first(std::min({bytes.size(), room, kTile}));
+    std::memcpy(memory_[static_cast<std::size_t>(filling_)].bytes().data() + filled_, tile.data(),
+                tile.size());
+    if (options_.checksums) sums_.append(tile);
+    filled_ += tile.size();
+    position_ += tile.size();
+    bytes = bytes.subspan(tile.size());
+    if (filled_ == options_.buffer_bytes) flush();
+  }
+}
+
+void FileStream::pad_to(std::uint64_t alignment) {
+  static constexpr std::array<std::byte, kDirectAlignment> kZeros{};
+  for (std::uint64_t missing = align_up(position_, alignment) - position_; missing > 0;) {
+    const std::size_t now = std::min<std::uint64_t>(missing, kZeros.size());
+    append_copied({kZeros.data(), now});
+    missing -= now;
+  }
+}
+
+void FileStream::begin_item() {
+  if (options_.checksums) sums_.begin_item();
+}
+
+std::uint32_t FileStream::end_item() { return options_.checksums ? sums_.end_item() : 0; }
+
+ManifestFile FileStream::commit(std::string name) {
+  flush();
+  wait_until_idle();
+  file_->commit();
+  committed_ = true;
+  if (options_.checksums) return sums_.finish(std::move(name));
+  ManifestFile plain;
+  plain.name = std::move(name);
+  plain.size = position_;
+  return plain;
+}
+
+}  // namespace cairn

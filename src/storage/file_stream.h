@@ -1,0 +1,92 @@
+// One data file, written front to back at the speed of the disk.
+//
+// The caller appends; a thread of the stream's own writes. Small appends are gathered in aligned buffers. A
+// large one whose memory is aligned goes to the disk from where it is: it is summed here while the disk takes
+// it, and append() returns when both are done. Used by one thread at a time.
+//
+//   FileStream stream(files->create("__0_0.distcp", {.size = total}), {});
+//   stream.pad_to(kDirectAlignment);
+//   stream.begin_item();
+//   write_torch_file(stream, value);
+//   stream.end_item();
+//   ManifestFile sums = stream.commit("__0_0.distcp");
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/sink.h"
+#include "cairn/storage.h"
+#include "cairn/tensor.h"
+#include "format/manifest.h"
+
+namespace cairn {
+
+struct StreamOptions {
+  std::size_t buffer_bytes = 4U << 20;  // a multiple of kDirectAlignment
+  int buffers = 3;                      // one being filled, the others on their way
+  std::size_t least_direct = 1U << 20;  // appends from this size on are not copied if they are aligned
+  bool checksums = true;
+  bool strong_hashes = false;
+};
+
+class FileStream final : public ByteSink {
+ public:
+  FileStream(std::unique_ptr<FileWriter> file, const StreamOptions& options);
+  ~FileStream() override;  // without commit() nothing stays behind
+
+  // Throws what writing has thrown, as soon as it is known.
+  void append(ByteSpan bytes) override;
+  void pad_to(std::uint64_t alignment);  // zeros
+  std::uint64_t position() const { return position_; }
+
+  // What is appended in between is one item: it gets a checksum of its own.
+  void begin_item();
+  std::uint32_t end_item();  // its CRC-32; 0 without checksums
+
+  // Everything is written, durable and visible under `name`. Call once, last. Without checksums the result
+  // has none.
+  ManifestFile commit(std::string name);
+
+ private:
+  struct Job {
+    std::uint64_t offset;
+    ByteSpan bytes;
+    int buffer;  // to be freed afterwards; -1: the caller's memory
+  };
+  void write_jobs();
+  void submit(Job job);
+  void flush();
+  void wait_until_idle();
+  void take_buffer();
+  void append_copied(ByteSpan bytes);
+  void append_in_place(ByteSpan bytes);
+  void rethrow();
+
+  std::unique_ptr<FileWriter> file_;
+  const StreamOptions options_;
+  ChecksumStream sums_;
+  std::uint64_t position_ = 0;  // of the next append
+  std::vector<Tensor> memory_;  // the buffers
+  int filling_ = -1;            // the buffer being filled
+  std::size_t filled_ = 0;      // bytes in it
+  bool committed_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  std::vector<int> free_;
+  std::size_t unfinished_ = 0;  // jobs not done yet
+  bool stop_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;
+};
+
+}  // namespace cairn

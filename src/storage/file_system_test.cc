@@ -1,0 +1,206 @@
+// What every FileSystem promises, tried on each of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "base/test_errors.h"
+#include "base/test_folder.h"
+#include "cairn/storage.h"
+#include "cairn/tensor.h"
+#include "storage/faulty.h"
+
+namespace cairn {
+namespace {
+
+struct Kind {
+  const char* name;
+  std::function<std::unique_ptr<FileSystem>(const std::string& folder)> make;
+};
+
+const Kind kKinds[] = {
+    {"memory", [](const std::string&) { return memory_file_system(); }},
+    {"buffered", [](const std::string& f) { return posix_file_system(f, {.io = IoPath::kBuffered}); }},
+    {"direct", [](const std::string& f) { return posix_file_system(f, {.io = IoPath::kDirect}); }},
+    {"uring", [](const std::string& f) { return posix_file_system(f, {.io = IoPath::kUring}); }},
+    {"automatic", [](const std::string& f) { return posix_file_system(f); }},
+    {"faulty",
+     [](const std::string&) { return faulty_file_system(memory_file_system(), std::make_shared<Faults>()); }},
+};
+
+class AnyFileSystem : public testing::TestWithParam<Kind> {
+ protected:
+  static std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+  void write(std::string_view name, std::string_view text, const CreateOptions& options = {}) {
+    auto file = files_->create(name, options);
+    file->write_at(0, bytes(text));
+    file->commit();
+  }
+  std::string read(std::string_view name) {
+    const auto source = files_->open(name);
+    std::string text(source->size(), '\0');
+    source->read_at(0, std::as_writable_bytes(std::span(text)));
+    return text;
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> all;
+    for (const FileEntry& entry : files_->list()) all.push_back(entry.name);
+    return all;
+  }
+
+  TestFolder folder_;
+  std::unique_ptr<FileSystem> files_ = GetParam().make(folder_.path());
+};
+
+INSTANTIATE_TEST_SUITE_P(All, AnyFileSystem, testing::ValuesIn(kKinds),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST_P(AnyFileSystem, ReadsBackWhatWasCommitted) {
+  write("a", "hello");
+  EXPECT_EQ(read("a"), "hello");
+  EXPECT_EQ(files_->stat("a"), (FileEntry{"a", 5}));
+}
+
+TEST_P(AnyFileSystem, AFileIsThereOnlyOnceItIsCommitted) {
+  auto file = files_->create("a");
+  file->write_at(0, bytes("hello"));
+  EXPECT_EQ(files_->stat("a"), std::nullopt);
+  EXPECT_EQ(error_of([&] { files_->open("a"); }).code(), ErrorCode::kNotFound);
+  for (const std::string& name : names()) EXPECT_TRUE(is_partial(name)) << name;
+  file->commit();
+  EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+TEST_P(AnyFileSystem, AnUncommittedFileLeavesNothingBehind) {
+  files_->create("a", {.size = 1 << 20})->write_at(0, bytes("hello"));
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_P(AnyFileSystem, AFileMayBeEmpty) {
+  files_->create("a")->commit();
+  EXPECT_EQ(read("a"), "");
+}
+
+TEST_P(AnyFileSystem, AFileIsAsLongAsTheLastByteWrittenWhateverWasReserved) {
+  auto file = files_->create("a", {.size = 100000});
+  file->write_at(3, bytes("x"));
+  file->commit();
+  EXPECT_EQ(read("a"), std::string("\0\0\0x", 4));
+}
+
+TEST_P(AnyFileSystem, ASecondFileOfOneNameIsAConflict) {
+  write("a", "old");
+  EXPECT_EQ(error_of([&] { files_->create("a"); }).code(), ErrorCode::kConflict);
+  EXPECT_EQ(read("a"), "old");
+}
+
+TEST_P(AnyFileSystem, OfTwoWritersOfOneNameTheFirstToCommitWins) {
+  auto first = files_->create("a");
+  auto second = files_->create("a");
+  first->write_at(0, bytes("first"));
+  second->write_at(0, bytes("second"));
+  first->commit();
+  EXPECT_EQ(error_of([&] { second->commit(); }).code(), ErrorCode::kConflict);
+  second.reset();
+  EXPECT_EQ(read("a"), "first");
+  EXPECT_EQ(names().size(), 1U);
+}
+
+TEST_P(AnyFileSystem, AReplacementTakesThePlaceInOneStep) {
+  write("a", "old");
+  auto file = files_->create("a", {.replace = true});
+  file->write_at(0, bytes("new and longer"));
+  EXPECT_EQ(read("a"), "old");
+  const auto reader = files_->open("a");
+  file->commit();
+  EXPECT_EQ(read("a"), "new and longer");
+  std::string text(3, '\0');
+  reader->read_at(0, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "old");  // who had it open still has it
+}
+
+TEST_P(AnyFileSystem, RenameReplacesAndRemoveRemoves) {
+  write("a", "1");
+  write("b", "2");
+  files_->rename("a", "b");
+  EXPECT_EQ(read("b"), "1");
+  EXPECT_EQ(names(), std::vector<std::string>{"b"});
+  files_->rename("b", "b");
+  EXPECT_EQ(read("b"), "1");
+  files_->remove("b");
+  EXPECT_TRUE(names().empty());
+  files_->sync_directory();
+}
+
+TEST_P(AnyFileSystem, WhatIsNotThereIsNotFound) {
+  EXPECT_EQ(error_of([&] { files_->open("a"); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error_of([&] { files_->remove("a"); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(error_of([&] { files_->rename("a", "b"); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(files_->stat("a"), std::nullopt);
+}
+
+TEST_P(AnyFileSystem, NamesAreOneStepOfAPath) {
+  using namespace std::string_view_literals;
+  for (const std::string_view name : {""sv, "."sv, ".."sv, "a/b"sv, "/a"sv, "a\0b"sv})
+    EXPECT_EQ(error_of([&] { files_->create(name); }).code(), ErrorCode::kInvalidArgument) << name;
+}
+
+TEST_P(AnyFileSystem, ReadingPastTheEndIsAnErrorThatSaysWhere) {
+  write("a", "hello");
+  const auto source = files_->open("a");
+  std::array<std::byte, 4> to{};
+  const Error e = error_of([&] { source->read_at(3, to); });
+  EXPECT_EQ(e.code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(e.offset(), 3U);
+  EXPECT_EQ(error_of([&] { source->read_at(~std::uint64_t{0}, to); }).code(), ErrorCode::kCorrupt);
+}
+
+TEST_P(AnyFileSystem, ListsByNameWithSizes) {
+  write("b", "22");
+  write("a", "1");
+  EXPECT_EQ(files_->list(), (std::vector<FileEntry>{{"a", 1}, {"b", 2}}));
+}
+
+// Random pieces, aligned or not, from several threads, of a file of a few megabytes.
+TEST_P(AnyFileSystem, PiecesFromManyThreadsArriveWhereTheyBelong) {
+  constexpr std::size_t kSize = (3U << 20) + 777;
+  Tensor source = Tensor::empty(DType::kUInt8, {kSize});
+  std::mt19937 random(7);
+  for (std::byte& b : source.bytes()) b = static_cast<std::byte>(random());
+  std::vector<std::size_t> cuts = {0, kSize};
+  for (int i = 0; i < 40; ++i)
+    cuts.push_back(random() % kSize / (i % 2 == 0 ? 4096 : 1) * (i % 2 == 0 ? 4096 : 1));
+  std::sort(cuts.begin(), cuts.end());
+  auto file = files_->create("a", {.size = kSize});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = static_cast<std::size_t>(t); i + 1 < cuts.size(); i += 3)
+        file->write_at(cuts[i], source.bytes().subspan(cuts[i], cuts[i + 1] - cuts[i]));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  file->commit();
+
+  const auto reader = files_->open("a");
+  Tensor back = Tensor::zeros(DType::kUInt8, {kSize});
+  threads.clear();
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = static_cast<std::size_t>(t); i + 1 < cuts.size(); i += 3)
+        reader->read_at(cuts[i], back.bytes().subspan(cuts[i], cuts[i + 1] - cuts[i]));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(std::memcmp(source.bytes().data(), back.bytes().data(), kSize), 0);
+  Tensor whole = Tensor::zeros(DType::kUInt8, {kSize});
+  reader->read_at(0, whole.bytes());
+  EXPECT_EQ(std::memcmp(source.bytes().data(), whole.bytes().data(), kSize), 0);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,152 @@
+// Files in memory: for tests, and as the fastest of places.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/checked.h"
+#include "cairn/error.h"
+#include "cairn/storage.h"
+#include "storage/file_names.h"
+
+namespace cairn {
+namespace {
+
+// The bytes of one file. Writers hold the lock for each copy; a committed file is never written again.
+struct Contents {
+  std::mutex mutex;
+  std::vector<std::byte> bytes;
+};
+using Files = std::map<std::string, std::shared_ptr<Contents>, std::less<>>;
+
+class MemorySource final : public ByteSource {
+ public:
+  MemorySource(std::shared_ptr<Contents> contents, std::string name)
+      : contents_(std::move(contents)), name_(std::move(name)) {}
+
+  std::uint64_t size() const override { return contents_->bytes.size(); }
+  const std::string& name() const override { return name_; }
+  void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
+    if (offset > size() || to.size() > size() - offset) {
+      throw Error(ErrorCode::kCorrupt, fmt::format("{} bytes wanted of a file of {}", to.size(), size()))
+          .in_file(name_)
+          .at(offset);
+    }
+    std::copy_n(contents_->bytes.begin() + static_cast<std::ptrdiff_t>(offset), to.size(), to.begin());
+  }
+
+ private:
+  std::shared_ptr<Contents> contents_;
+  std::string name_;
+};
+
+class MemoryFileSystem final : public FileSystem {
+ public:
+  const std::string& root() const override { return root_; }
+  std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override;
+  std::shared_ptr<const ByteSource> open(std::string_view name) const override;
+  std::optional<FileEntry> stat(std::string_view name) const override;
+  std::vector<FileEntry> list() const override;
+  void rename(std::string_view from, std::string_view to) override;
+  void remove(std::string_view name) override;
+  void sync_directory() override {}
+  std::optional<std::uint64_t> free_space() const override { return std::nullopt; }
+
+ private:
+  class Writer;
+
+  // The caller holds the lock.
+  Files::iterator find(std::string_view name) {
+    const auto found = files_->find(name);
+    if (found == files_->end()) throw Error(ErrorCode::kNotFound, "no such file").in_file(std::string(name));
+    return found;
+  }
+
+  std::string root_ = "memory";
+  // Shared with the writers, which may outlive this.
+  std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
+  std::shared_ptr<Files> files_ = std::make_shared<Files>();
+};
+
+class MemoryFileSystem::Writer final : public FileWriter {
+ public:
+  Writer(const MemoryFileSystem& files, std::string_view name, const CreateOptions& options)
+      : mutex_(files.mutex_), files_(files.files_), name_(name), replace_(options.replace) {
+    contents_->bytes.reserve(options.size);
+  }
+
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    const std::lock_guard lock(contents_->mutex);
+    const std::uint64_t end = checked_add<std::uint64_t>(offset, bytes.size());
+    if (end > contents_->bytes.size()) contents_->bytes.resize(end);
+    std::copy(bytes.begin(), bytes.end(), contents_->bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+
+  void commit() override {
+    const std::lock_guard lock(*mutex_);
+    if (!replace_ && files_->contains(name_)) {
+      throw Error(ErrorCode::kConflict, "there is a file of this name already").in_file(name_);
+    }
+    (*files_)[name_] = contents_;
+  }
+
+ private:
+  std::shared_ptr<std::mutex> mutex_;
+  std::shared_ptr<Files> files_;
+  std::string name_;
+  bool replace_;
+  std::shared_ptr<Contents> contents_ = std::make_shared<Contents>();
+};
+
+std::unique_ptr<FileWriter> MemoryFileSystem::create(std::string_view name, const CreateOptions& options) {
+  check_file_name(name);
+  if (!options.replace && stat(name)) {
+    throw Error(ErrorCode::kConflict, "there is a file of this name already").in_file(name);
+  }
+  return std::make_unique<Writer>(*this, name, options);
+}
+
+std::shared_ptr<const ByteSource> MemoryFileSystem::open(std::string_view name) const {
+  const std::lock_guard lock(*mutex_);
+  const auto found = files_->find(name);
+  if (found == files_->end()) throw Error(ErrorCode::kNotFound, "no such file").in_file(name);
+  return std::make_shared<MemorySource>(found->second, found->first);
+}
+
+std::optional<FileEntry> MemoryFileSystem::stat(std::string_view name) const {
+  const std::lock_guard lock(*mutex_);
+  const auto found = files_->find(name);
+  if (found == files_->end()) return std::nullopt;
+  return FileEntry{found->first, found->second->bytes.size()};
+}
+
+std::vector<FileEntry> MemoryFileSystem::list() const {
+  const std::lock_guard lock(*mutex_);
+  std::vector<FileEntry> entries;
+  for (const auto& [name, contents] : *files_) entries.push_back({name, contents->bytes.size()});
+  return entries;
+}
+
+void MemoryFileSystem::rename(std::string_view from, std::string_view to) {
+  check_file_name(to);
+  const std::lock_guard lock(*mutex_);
+  const auto found = find(from);
+  if (from == to) return;
+  std::shared_ptr<Contents> contents = std::move(found->second);
+  files_->erase(found);
+  (*files_)[std::string(to)] = std::move(contents);
+}
+
+void MemoryFileSystem::remove(std::string_view name) {
+  const std::lock_guard lock(*mutex_);
+  files_->erase(find(name));
+}
+
+}  // namespace
+
+std::unique_ptr<FileSystem> memory_file_system() { return std::make_unique<MemoryFileSystem>(); }
+
+}  // namespace cairn

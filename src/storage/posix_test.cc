@@ -1,0 +1,72 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/test_errors.h"
+#include "base/test_folder.h"
+#include "cairn/storage.h"
+#include "storage/file_names.h"
+
+namespace cairn {
+namespace {
+
+TEST(Posix, MakesTheDirectoriesItIsAskedFor) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder / "a/b/c", {.create = true});
+  files->create("x")->commit();
+  EXPECT_TRUE(std::filesystem::exists(folder / "a/b/c/x"));
+  EXPECT_EQ(error_of([&] { posix_file_system(folder / "none"); }).code(), ErrorCode::kNotFound);
+}
+
+TEST(Posix, AFileInTheWayOfADirectoryIsNamed) {
+  const TestFolder folder;
+  folder.write("a", "");
+  const Error e = error_of([&] { posix_file_system(folder / "a/b", {.create = true}); });
+  EXPECT_EQ(e.code(), ErrorCode::kIo);
+  EXPECT_EQ(e.os_error(), ENOTDIR);
+}
+
+TEST(Posix, FollowsNoLinkOutOfItsDirectory) {
+  const TestFolder folder;
+  folder.write("secret", "x");
+  folder.write("root/real", "y");
+  std::filesystem::create_symlink(folder / "secret", folder / "root/link");
+  const auto files = posix_file_system(folder / "root");
+  EXPECT_EQ(error_of([&] { files->open("link"); }).code(), ErrorCode::kIo);
+  EXPECT_EQ(error_of([&] { files->open("../secret"); }).code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(files->list(), (std::vector<FileEntry>{{"real", 1}}));
+}
+
+TEST(Posix, SaysThatTheDiskIsFullBeforeItIsWrittenTo) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  const std::uint64_t room = files->free_space().value();
+  const Error e = error_of([&] { files->create("a", {.size = room + (std::uint64_t{64} << 30)}); });
+  EXPECT_EQ(e.code(), ErrorCode::kIo);
+  EXPECT_TRUE(e.os_error() == ENOSPC || e.os_error() == EFBIG) << e.what();
+  EXPECT_TRUE(files->list().empty());
+}
+
+TEST(Posix, AnUnknownWayIsRefusedByName) {
+  const TestFolder folder;
+  ::setenv("CAIRN_IO", "telepathy", 1);
+  const Error e = error_of([&] { posix_file_system(folder.path()); });
+  ::unsetenv("CAIRN_IO");
+  EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(mentions(e, "telepathy"));
+}
+
+TEST(Posix, PartialNamesAreToldFromOthers) {
+  EXPECT_TRUE(is_partial(partial_name("__0_0.distcp")));
+  EXPECT_NE(partial_name("a"), partial_name("a"));
+  EXPECT_FALSE(is_partial("__0_0.distcp"));
+  EXPECT_FALSE(is_partial(".cairn-partial"));
+  EXPECT_FALSE(is_partial("a.0123456789abcdeg.cairn-partial"));
+}
+
+}  // namespace
+}  // namespace cairn
