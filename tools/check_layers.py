@@ -45,6 +45,7 @@ PUBLIC: dict[str, str] = {
     "group.h": "group",
     "mpi_group.h": "group",
     "storage.h": "storage",
+    "checkpoint_storage.h": "storage",
 }
 
 FACES = ("cli", "python/src", "examples")  # they see the public headers only

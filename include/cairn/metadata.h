@@ -9,6 +9,8 @@
 //     tensor->chunks);
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -124,6 +126,10 @@ class StorageData {
  private:
   std::unique_ptr<Table> table_;
 };
+
+// 128 random bits, one per attempt to save: in the metadata, in the manifest, and in the files' names.
+using SaveId = std::array<std::byte, 16>;
+std::string to_string(const SaveId& id);  // 32 hexadecimal digits
 
 struct StorageMeta {
   std::optional<std::string> checkpoint_id;

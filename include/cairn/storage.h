@@ -56,6 +56,12 @@ struct FileEntry {
   bool operator==(const FileEntry&) const = default;
 };
 
+// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

@@ -15,13 +15,13 @@
 #include "base/sink.h"
 #include "base/source.h"
 #include "cairn/limits.h"
+#include "cairn/metadata.h"
 
 namespace cairn {
 
 inline constexpr std::string_view kManifestFile = ".cairn-manifest";
 inline constexpr std::uint64_t kManifestBlock = 1ULL << 20;
 
-using SaveId = std::array<std::byte, 16>;
 using StrongHash = std::array<std::byte, 16>;
 
 struct ManifestItem {

@@ -9,6 +9,16 @@
 
 namespace cairn {
 
+std::string to_string(const SaveId& id) {
+  static constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte b : id) {
+    text += kDigits[std::to_integer<std::size_t>(b >> 4)];
+    text += kDigits[std::to_integer<std::size_t>(b & std::byte{15})];
+  }
+  return text;
+}
+
 namespace {
 
 // Steps of a path in PathMap::text_: a length and text; or kNumber, and a number.

@@ -36,4 +36,9 @@ bool is_partial(std::string_view name) {
   return std::all_of(name.end() - kDigits, name.end(), is_hex);
 }
 
+std::string final_name_of(std::string_view name) {
+  if (is_partial(name)) name.remove_suffix(kSuffix.size() + kDigits + 1);
+  return std::string(name);
+}
+
 }  // namespace cairn

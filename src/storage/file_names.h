@@ -11,5 +11,7 @@ void check_file_name(std::string_view name);
 
 // What a file is called while it is being written; different at every call.
 std::string partial_name(std::string_view name);
+// What a partial file was going to be called; any other name as it is.
+std::string final_name_of(std::string_view name);
 
 }  // namespace cairn

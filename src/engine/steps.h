@@ -1,0 +1,69 @@
+// The steps that ranks take together, each of which fails on all of them or on none.
+//
+// A rank that fails in a step still takes part in the exchange: its error travels as data in place of its
+// result. Every rank then throws the same CheckpointError, with what failed on which rank. Only a rank that
+// cannot be reached is different: it is missing, and the coordinator says so to the others.
+//
+//   Steps steps(group, 0, deadline);
+//   std::string mine = steps.reduce_scatter("plan", [&] { return encode(plan()); },
+//                                           [&](std::vector<std::string> all) { return decide(all); });
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/error.h"
+#include "cairn/group.h"
+
+namespace cairn {
+
+// The failures of ranks as bytes. Whoever sends them is not trusted: Error(kCorrupt).
+std::string encode_error(const Error& error);
+Error decode_error(std::string_view bytes);
+
+// The exception being handled, as an Error: others become kInternal, memory that ran out kLimit.
+Error current_error();
+
+// One save's or load's exchanges, in order. Used by one thread.
+class Steps {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // All ranks give the same deadline; the steps of one group never run side by side.
+  Steps(Group& group, int coordinator, Time deadline);
+
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+  bool is_coordinator() const { return rank() == coordinator_; }
+  int coordinator() const { return coordinator_; }
+  Time deadline() const { return deadline_; }
+  std::uint64_t bytes_exchanged() const { return bytes_; }
+
+  using Map = std::function<std::string()>;
+  // `map` runs on every rank, `reduce` on the coordinator with what all of them returned, by rank; each rank
+  // gets its element of what reduce returned.
+  std::string reduce_scatter(std::string_view step, const Map& map,
+                             const std::function<std::vector<std::string>(std::vector<std::string>)>& reduce);
+  // The same, with one result for all.
+  std::string all_reduce(std::string_view step, const Map& map,
+                         const std::function<std::string(std::vector<std::string>)>& reduce);
+  // Everybody's result to everybody.
+  std::vector<std::string> all_gather(std::string_view step, const Map& map);
+  // The coordinator's result to everybody.
+  std::string broadcast(std::string_view step, const Map& map);
+
+ private:
+  struct Answer;
+  Step next(std::chrono::nanoseconds grace = {});
+  std::string scatter(std::string_view step, std::vector<std::string> answers);
+
+  Group& group_;
+  int coordinator_;
+  Time deadline_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace cairn
