@@ -44,9 +44,9 @@ struct SaveOptions {
   SavePlanner* planner =
       nullptr;  // null: a DefaultSavePlanner. One that is kept from save to save can cache plans
   StorageWriter* writer = nullptr;  // null: dcp_writer in the directory that the id names, with `write`
-  WriteOptions write;
+  WriteOptions write = {};
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);  // of the whole save
-  ProgressCallback progress;
+  ProgressCallback progress = {};
 };
 
 struct SaveResult {
@@ -67,11 +67,11 @@ struct LoadOptions {
   bool no_dist = false;
   LoadPlanner* planner = nullptr;   // null: a DefaultLoadPlanner with `plan`
   StorageReader* reader = nullptr;  // null: dcp_reader in the directory that the id names, with `read`
-  LoadPlannerOptions plan;
-  ReadOptions read;
+  LoadPlannerOptions plan = {};
+  ReadOptions read = {};
   bool share_metadata = true;  // the coordinator reads the metadata for all; false: every rank reads it
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);
-  ProgressCallback progress;
+  ProgressCallback progress = {};
   // Filled as the load goes on, and right also when it throws: what was read, what was already written to.
   ReadReport* report = nullptr;
 };

@@ -47,7 +47,7 @@ struct WriterRole {
   SaveId save_id{};        // the same on all ranks of a collective save
   // Nothing may be published after this.
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
-  ProgressCallback progress;
+  ProgressCallback progress = {};
 };
 
 // What a rank has written.
@@ -101,7 +101,7 @@ struct WriteOptions {
   // Bytes of a tensor of 64 KiB or more start at a multiple of this in the file: a power of two from 64 to
   // 32768; 4096 is what direct I/O wants.
   std::uint64_t alignment = kDirectAlignment;
-  std::vector<std::string> transforms;  // of each item, in order: "zstd"
+  std::vector<std::string> transforms = {};  // of each item, in order: "zstd"
   OnLowSpace low_space = OnLowSpace::kError;
 };
 
@@ -115,7 +115,7 @@ struct ReaderRole {
   int rank = 0;
   int world_size = 1;
   bool is_coordinator = true;
-  ProgressCallback progress;
+  ProgressCallback progress = {};
 };
 
 // How much of what is read is checked against the checkpoint's checksums.
@@ -129,7 +129,7 @@ struct ReadOptions {
   Verify verify = Verify::kUsual;
   int threads = 0;  // 0: as many as cores, up to 16
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
-  Limits limits;
+  Limits limits = {};
 };
 
 // What read_data did, in bytes of files.

@@ -51,6 +51,13 @@ class Group {
   virtual std::string broadcast(std::string bytes, int root, const Step& step) = 0;
   virtual std::vector<std::string> all_gather(std::string mine, const Step& step) = 0;
   virtual void barrier(const Step& step) = 0;
+
+  // The first step number of a save or load; grows from one to the next. All ranks take part in the same
+  // saves and loads, so all count alike, also after one that failed.
+  std::uint64_t begin_operation() { return ++operations_ << 16; }
+
+ private:
+  std::uint64_t operations_ = 0;
 };
 
 // The group of one.

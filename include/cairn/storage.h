@@ -39,6 +39,9 @@ class FileWriter {
   // returns. Parts that nobody writes are zeros.
   virtual void write_at(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
 
+  // Whether writes that are multiples of kDirectAlignment in address, offset and length are worth a copy.
+  virtual bool prefers_alignment() const { return false; }
+
   // Makes the file durable, then visible. Call once, last, with no write under way. When it throws, the
   // file is condemned: what it held has to be written again, to a new one.
   virtual void commit() = 0;
@@ -56,10 +59,13 @@ struct FileEntry {
   bool operator==(const FileEntry&) const = default;
 };
 
-// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies.
+// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies
+// together with all that were forked from it meanwhile. May outlive its FileSystem.
 class FileLock {
  public:
   virtual ~FileLock() = default;
+  // False where the file system has no locks, so that nobody is kept out.
+  virtual bool is_exclusive() const = 0;
 };
 
 class FileSystem {
@@ -81,6 +87,13 @@ class FileSystem {
   virtual void remove(std::string_view name) = 0;  // Error(kNotFound) when there is none
   // Makes every commit, rename and remove so far survive a loss of power.
   virtual void sync_directory() = 0;
+
+  // Takes the lock of that name, at once or not at all: Error(kConflict) when somebody else holds it, in this
+  // process, in another one, or - where the file system knows locks across machines - on another machine. A
+  // file system without locks lets everybody have it. It is no file of the checkpoint: list() may show it
+  // while it is held, and nothing of it stays behind when it is given back. One whose process died can be
+  // taken like any other.
+  virtual std::unique_ptr<FileLock> lock(std::string_view name) = 0;
 
   // Bytes that can still be written; nullopt when nobody knows.
   virtual std::optional<std::uint64_t> free_space() const = 0;

@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +29,12 @@ Error decode_error(std::string_view bytes);
 
 // The exception being handled, as an Error: others become kInternal, memory that ran out kLimit.
 Error current_error();
+
+// A rank that never heard how a step ended: it may have failed, or been done on all other ranks.
+class UnheardError final : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
 
 // One save's or load's exchanges, in order. Used by one thread.
 class Steps {
@@ -56,13 +64,23 @@ class Steps {
   std::string broadcast(std::string_view step, const Map& map);
 
  private:
-  struct Answer;
+  // What a rank brings to a step: its result, or why it has none.
+  struct Part {
+    std::string bytes;
+    std::optional<Error> error;
+  };
+  Part run(const Map& map);
+  std::vector<std::string> collect(std::string_view step, Part mine);
   Step next(std::chrono::nanoseconds grace = {});
-  std::string scatter(std::string_view step, std::vector<std::string> answers);
+  // The coordinator's verdict reaches everybody. `answers` is empty when there are failures.
+  std::string settle(std::string_view step, std::vector<std::string> answers,
+                     const std::map<int, Error>& failures);
+  std::string hear(std::string_view step, const std::function<std::string()>& receive);
 
   Group& group_;
   int coordinator_;
   Time deadline_;
+  std::uint64_t number_;
   std::uint64_t bytes_ = 0;
 };
 

@@ -49,6 +49,16 @@ std::uint32_t ChecksumStream::end_item() {
   return item_.crc;
 }
 
+void ChecksumStream::begin_part() {
+  settle_piece();
+  part_ = {};
+}
+
+std::uint32_t ChecksumStream::end_part() {
+  settle_piece();
+  return part_.crc;
+}
+
 ManifestFile ChecksumStream::finish(std::string name) {
   if (in_item_) throw Error(ErrorCode::kInvalidArgument, "the file ends inside an item");
   if (block_.length + piece_.length > 0) close_block();
@@ -59,6 +69,7 @@ ManifestFile ChecksumStream::finish(std::string name) {
 void ChecksumStream::settle_piece() {
   block_.add(piece_);
   if (in_item_) item_.add(piece_);
+  part_.add(piece_);
   piece_ = {};
 }
 

@@ -83,6 +83,9 @@ class ChecksumStream {
   void begin_item();  // the next bytes belong to a new item
   void append(ByteSpan bytes);
   std::uint32_t end_item();  // returns the item's CRC-32
+  // A part of the file of which only the caller wants the sum: the data record of an archive.
+  void begin_part();
+  std::uint32_t end_part();  // returns the part's CRC-32
   std::uint64_t position() const { return file_.size; }
   // Call at most once, last.
   ManifestFile finish(std::string name);
@@ -103,9 +106,10 @@ class ChecksumStream {
   ManifestFile file_;
   bool in_item_ = false;
   std::uint64_t item_offset_ = 0;
-  // The current block and item, less the last piece, which belongs to both and is not yet added to either.
+  // The current block, item and part, less the last piece, which belongs to all and is not yet added to any.
   Sum block_;
   Sum item_;
+  Sum part_;
   Sum piece_;
   std::vector<std::byte> pending_;  // strong: the bytes of a block that came in parts
 };

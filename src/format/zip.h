@@ -67,6 +67,8 @@ class ZipWriter {
   // summed as they pass, and end_with_crc() must close the record.
   void begin(std::string_view name, std::uint64_t size, bool sum = true);
   void append(ByteSpan bytes);
+  // Bytes of a record that is not summed and that the caller puts where they belong himself.
+  void skip(std::uint64_t bytes);
   void end();
   // The same with bytes whose CRC-32 the caller already knows (from a checksum made while staging).
   void end_with_crc(std::uint32_t crc);

@@ -104,6 +104,12 @@ void ZipWriter::append(ByteSpan bytes) {
   remaining_ -= bytes.size();
 }
 
+void ZipWriter::skip(std::uint64_t bytes) {
+  if (state_ != State::kNotSumming || bytes > remaining_) throw misuse("there is nothing to skip");
+  remaining_ -= bytes;
+  position_ += bytes;
+}
+
 void ZipWriter::end() {
   if (state_ == State::kNotSumming) throw misuse("a record that is not summed must end with its checksum");
   end_with_crc(crc_);

@@ -23,6 +23,7 @@ class FileChannel {
 
   int descriptor() const { return buffered_; }
   const std::string& path() const { return path_; }
+  bool is_direct() const { return use_direct_; }  // aligned transfers go past the page cache
 
   // Error(kCorrupt) when the file ends before `to` is full.
   void read(std::uint64_t offset, std::span<std::byte> to);

@@ -1,7 +1,6 @@
 #include "storage/file_stream.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +12,8 @@ namespace {
 
 // Summed and copied while it is in the nearest cache.
 constexpr std::size_t kTile = 128U << 10;
+// Large enough that system calls do not count, small enough for the processor's second cache.
+constexpr std::size_t kWriteTile = 512U << 10;
 
 }  // namespace
 
@@ -96,17 +97,16 @@ void FileStream::take_buffer() {
 
 void FileStream::append(ByteSpan bytes) {
   checked_add<std::uint64_t>(position_, bytes.size());
+  if (bytes.size() < options_.least_direct) return append_copied(bytes);
+  if (!file_->prefers_alignment()) return append_through_cache(bytes);
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const bool aligned = (address | position_) % kDirectAlignment == 0;
-  if (aligned && bytes.size() >= options_.least_direct) {
-    const std::size_t whole = bytes.size() / kDirectAlignment * kDirectAlignment;
-    append_in_place(bytes.first(whole));
-    bytes = bytes.subspan(whole);
-  }
-  append_copied(bytes);
+  if ((address | position_) % kDirectAlignment != 0) return append_copied(bytes);
+  const std::size_t whole = bytes.size() / kDirectAlignment * kDirectAlignment;
+  append_past_cache(bytes.first(whole));
+  append_copied(bytes.subspan(whole));
 }
 
-void FileStream::append_in_place(ByteSpan bytes) {
+void FileStream::append_past_cache(ByteSpan bytes) {
   flush();
   submit({position_, bytes, -1});
   // The memory is the caller's: whatever happens, the writing thread must be done with it before this
@@ -122,27 +122,46 @@ void FileStream::append_in_place(ByteSpan bytes) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void FileStream::append_copied(ByteSpan bytes) {
+void FileStream::append_through_cache(ByteSpan bytes) {
+  flush();
   while (!bytes.empty()) {
-    if (filling_ < 0) take_buffer();
-    const std::size_t room = options_.buffer_bytes - filled_;
-    const ByteSpan tile = bytes.first(std::min({bytes.size(), room, kTile}));
-    std::memcpy(memory_[static_cast<std::size_t>(filling_)].bytes().data() + filled_, tile.data(),
-                tile.size());
+    const ByteSpan tile = bytes.first(std::min(bytes.size(), kWriteTile));
     if (options_.checksums) sums_.append(tile);
-    filled_ += tile.size();
+    file_->write_at(position_, tile);
     position_ += tile.size();
     bytes = bytes.subspan(tile.size());
-    if (filled_ == options_.buffer_bytes) flush();
   }
 }
 
-void FileStream::pad_to(std::uint64_t alignment) {
-  static constexpr std::array<std::byte, kDirectAlignment> kZeros{};
-  for (std::uint64_t missing = align_up(position_, alignment) - position_; missing > 0;) {
-    const std::size_t now = std::min<std::uint64_t>(missing, kZeros.size());
-    append_copied({kZeros.data(), now});
-    missing -= now;
+void FileStream::append_copied(ByteSpan bytes) {
+  while (!bytes.empty()) {
+    const std::span<std::byte> to = room(std::min(bytes.size(), kTile));
+    std::memcpy(to.data(), bytes.data(), to.size());
+    advance(to.size());
+    bytes = bytes.subspan(to.size());
+  }
+}
+
+std::span<std::byte> FileStream::room(std::size_t most) {
+  if (filling_ < 0) take_buffer();
+  const std::size_t left = options_.buffer_bytes - filled_;
+  return memory_[static_cast<std::size_t>(filling_)].bytes().subspan(filled_, std::min(most, left));
+}
+
+void FileStream::advance(std::size_t bytes) {
+  if (options_.checksums)
+    sums_.append(memory_[static_cast<std::size_t>(filling_)].bytes().subspan(filled_, bytes));
+  filled_ += bytes;
+  position_ += bytes;
+  if (filled_ == options_.buffer_bytes) flush();
+}
+
+void FileStream::pad(std::uint64_t bytes) {
+  while (bytes > 0) {
+    const std::span<std::byte> zeros = room(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kTile)));
+    std::fill(zeros.begin(), zeros.end(), std::byte{0});
+    advance(zeros.size());
+    bytes -= zeros.size();
   }
 }
 
@@ -151,6 +170,12 @@ void FileStream::begin_item() {
 }
 
 std::uint32_t FileStream::end_item() { return options_.checksums ? sums_.end_item() : 0; }
+
+void FileStream::begin_part() {
+  if (options_.checksums) sums_.begin_part();
+}
+
+std::uint32_t FileStream::end_part() { return options_.checksums ? sums_.end_part() : 0; }
 
 ManifestFile FileStream::commit(std::string name) {
   flush();

@@ -1,11 +1,12 @@
 // One data file, written front to back at the speed of the disk.
 //
 // The caller appends; a thread of the stream's own writes. Small appends are gathered in aligned buffers. A
-// large one whose memory is aligned goes to the disk from where it is: it is summed here while the disk takes
-// it, and append() returns when both are done. Used by one thread at a time.
+// large one goes to the file from where it is: past the page cache, when its memory is aligned, it is summed
+// here while the disk takes it, and append() returns when both are done; through the page cache, it is summed
+// and written here, tile by tile, while the tile is in the processor's cache. Used by one thread at a time.
 //
 //   FileStream stream(files->create("__0_0.distcp", {.size = total}), {});
-//   stream.pad_to(kDirectAlignment);
+//   stream.pad(64);
 //   stream.begin_item();
 //   write_torch_file(stream, value);
 //   stream.end_item();
@@ -44,12 +45,19 @@ class FileStream final : public ByteSink {
 
   // Throws what writing has thrown, as soon as it is known.
   void append(ByteSpan bytes) override;
-  void pad_to(std::uint64_t alignment);  // zeros
+  void pad(std::uint64_t bytes);  // zeros
   std::uint64_t position() const { return position_; }
 
-  // What is appended in between is one item: it gets a checksum of its own.
+  // What is appended in between is one item: it gets a checksum of its own. So does a part of one.
   void begin_item();
   std::uint32_t end_item();  // its CRC-32; 0 without checksums
+  void begin_part();
+  std::uint32_t end_part();  // the same
+
+  // Room in a buffer for what comes next, at most `most` bytes of it and at least one: for who makes bytes
+  // rather than having them. advance() says how many were put there.
+  std::span<std::byte> room(std::size_t most);
+  void advance(std::size_t bytes);
 
   // Everything is written, durable and visible under `name`. Call once, last. Without checksums the result
   // has none.
@@ -67,7 +75,8 @@ class FileStream final : public ByteSink {
   void wait_until_idle();
   void take_buffer();
   void append_copied(ByteSpan bytes);
-  void append_in_place(ByteSpan bytes);
+  void append_past_cache(ByteSpan bytes);
+  void append_through_cache(ByteSpan bytes);
   void rethrow();
 
   std::unique_ptr<FileWriter> file_;

@@ -1,0 +1,241 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "cairn/cairn.h"
+#include "engine/coverage.h"
+#include "engine/steps.h"
+#include "plan/wire.h"
+#include "plan/wire_bytes.h"
+#include "storage/dcp_names.h"
+
+namespace cairn {
+namespace {
+
+std::chrono::steady_clock::time_point deadline_after(std::chrono::nanoseconds time) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto never = std::chrono::steady_clock::time_point::max();
+  return time > never - now ? never : now + time;
+}
+
+std::string encode(const WrittenData& data, int rank, int size) {
+  const std::string results = encode_write_results(data.results, rank, size);
+  std::string bytes;
+  put<std::uint64_t>(bytes, results.size());
+  bytes += results;
+  bytes += data.attachment;
+  return bytes;
+}
+
+WrittenData decode_written(std::string_view bytes, int rank, int size) {
+  WireReader in(as_bytes(bytes));
+  const ByteSpan results = in.take(in.get<std::uint64_t>());
+  WrittenData data;
+  decode_write_results(results, rank, size,
+                       [&](const WriteResult& result) { data.results.push_back(result); });
+  data.attachment = in.text(in.left());
+  return data;
+}
+
+// The planner must have been told which items these are, each of them once.
+void require_all_written(const SavePlan& plan, const WrittenData& data) {
+  if (data.results.size() == plan.items.size()) return;
+  throw Error(ErrorCode::kInternal,
+              fmt::format("the storage writer wrote {} of {} items", data.results.size(), plan.items.size()));
+}
+
+// One save on one rank, from its first step to its last.
+class Saving {
+ public:
+  Saving(std::function<const StateDict&()> state, const std::string& id, const SaveOptions& options,
+         Group& group)
+      : state_(std::move(state)),
+        id_(id),
+        options_(options),
+        steps_(group, options.coordinator_rank, deadline_after(options.deadline)),
+        planner_(options.planner),
+        writer_(options.writer) {
+    role_.rank = group.rank();
+    role_.world_size = group.size();
+    role_.is_coordinator = steps_.is_coordinator();
+    role_.collective = options.use_collectives;
+    role_.deadline = steps_.deadline();
+    role_.progress = options.progress;
+    if (planner_ == nullptr) {
+      SavePlannerOptions planning;
+      planning.global.allow_partial = !options.use_collectives;
+      own_planner_ = std::make_unique<DefaultSavePlanner>(planning);
+      planner_ = own_planner_.get();
+    }
+  }
+
+  SaveResult run() {
+    try {
+      if (options_.use_collectives) {
+        begin();
+        write(plan());
+      } else {
+        steps_.all_gather("save", [&] { return alone(); });
+      }
+    } catch (const UnheardError&) {
+      // The others may have finished: what is on storage tells. If not, they may still be at it.
+      if (writer_ == nullptr || !writer_->is_published()) throw;
+    } catch (...) {
+      if (writer_ != nullptr) writer_->abandon();
+      throw;
+    }
+    result_.save_id = role_.save_id;
+    result_.bytes_exchanged = steps_.bytes_exchanged();
+    return std::move(result_);
+  }
+
+ private:
+  // The coordinator takes the place and says which save this is.
+  void begin() {
+    const std::string id = steps_.broadcast("begin", [&] {
+      role_.save_id = random_save_id();
+      set_up_writer();
+      return std::string(reinterpret_cast<const char*>(role_.save_id.data()), role_.save_id.size());
+    });
+    if (id.size() != role_.save_id.size())
+      throw Error(ErrorCode::kCorrupt, "the coordinator sent no save id").on_rank(steps_.coordinator());
+    std::memcpy(role_.save_id.data(), id.data(), id.size());
+  }
+
+  void set_up_writer() {
+    if (writer_ == nullptr) {
+      own_writer_ = dcp_writer(posix_file_system(id_, {.create = true}), options_.write);
+      writer_ = own_writer_.get();
+    }
+    writer_->set_up_storage_writer(role_);
+  }
+
+  SavePlan local_plan() {
+    if (auto* planner = dynamic_cast<DefaultSavePlanner*>(planner_))
+      planner->set_world_size(role_.collective ? role_.world_size : 1);
+    const std::optional<StorageMeta> meta = writer_->storage_meta();
+    planner_->set_up_planner(state_(), meta ? &*meta : nullptr, role_.is_coordinator || !role_.collective);
+    return writer_->prepare_local_plan(planner_->create_local_plan());
+  }
+
+  std::vector<SavePlan> global_plan(std::vector<SavePlan> all) {
+    GlobalSavePlan global = planner_->create_global_plan(std::move(all));
+    metadata_ = std::move(global.metadata);
+    return writer_->prepare_global_plan(std::move(global.plans));
+  }
+
+  // Returns this rank's part of the global plan, as the coordinator sent it.
+  std::string plan() {
+    return steps_.reduce_scatter(
+        "plan",
+        [&] {
+          if (!role_.is_coordinator) set_up_writer();
+          return encode_local_plan(local_plan(), role_.rank, role_.world_size);
+        },
+        [&](const std::vector<std::string>& all) {
+          PlanGather gather(role_.world_size);
+          for (const std::string& message : all) gather.add(as_bytes(message));
+          const std::vector<SavePlan> plans = global_plan(gather.take());
+          PlanEncoder encoder;
+          std::vector<std::string> messages;
+          for (std::size_t i = 0; i < plans.size(); ++i)
+            messages.push_back(
+                encoder.encode(PlanMessage::kGlobalPlan, plans[i], static_cast<int>(i), role_.world_size));
+          return messages;
+        });
+  }
+
+  WrittenData write_plan(SavePlan central) {
+    const SavePlan plan = planner_->finish_plan(std::move(central));
+    WrittenData data = writer_->write_data(plan, *planner_);
+    require_all_written(plan, data);
+    for (const WriteResult& result : data.results)
+      result_.bytes += static_cast<std::uint64_t>(result.size_in_bytes);
+    return data;
+  }
+
+  void finish(std::vector<WrittenData> all) {
+    require_covered(*metadata_, all);
+    auto metadata = std::make_shared<Metadata>(*metadata_);
+    writer_->finish(*metadata, std::move(all));
+    result_.metadata = std::move(metadata);
+  }
+
+  void write(const std::string& central) {
+    steps_.all_reduce(
+        "write",
+        [&] {
+          return encode(write_plan(decode_global_plan(as_bytes(central), role_.rank, role_.world_size)),
+                        role_.rank, role_.world_size);
+        },
+        [&](const std::vector<std::string>& messages) {
+          std::vector<WrittenData> all;
+          for (std::size_t i = 0; i < messages.size(); ++i)
+            all.push_back(decode_written(messages[i], static_cast<int>(i), role_.world_size));
+          finish(std::move(all));
+          return std::string();
+        });
+  }
+
+  // The whole save of a rank that writes files and metadata of its own.
+  std::string alone() {
+    role_.save_id = random_save_id();
+    set_up_writer();
+    std::vector<SavePlan> plans = global_plan({local_plan()});
+    std::vector<WrittenData> written;
+    written.push_back(write_plan(std::move(plans.front())));
+    finish(std::move(written));
+    return {};
+  }
+
+  std::function<const StateDict&()> state_;  // called inside a step: what it throws reaches all ranks
+  const std::string& id_;
+  const SaveOptions& options_;
+  Steps steps_;
+  WriterRole role_;
+  SavePlanner* planner_;
+  StorageWriter* writer_;
+  std::unique_ptr<SavePlanner> own_planner_;
+  std::unique_ptr<StorageWriter> own_writer_;
+  std::shared_ptr<const Metadata> metadata_;
+  SaveResult result_;
+};
+
+SaveResult run(std::function<const StateDict&()> state, const std::string& id, const SaveOptions& options) {
+  const std::unique_ptr<Group> solo =
+      options.group == nullptr || options.no_dist ? solo_group() : std::unique_ptr<Group>();
+  return Saving(std::move(state), id, options, solo ? *solo : *options.group).run();
+}
+
+}  // namespace
+
+SaveResult save(const StateDict& state, const std::string& id, const SaveOptions& options) {
+  return run([&]() -> const StateDict& { return state; }, id, options);
+}
+
+void AppState::add(std::string name, Stateful& part) { parts_.emplace_back(std::move(name), &part); }
+
+void AppState::add(std::string name, Value value) { parts_.emplace_back(std::move(name), std::move(value)); }
+
+const Value* AppState::find(std::string_view name) const {
+  for (const auto& [key, part] : parts_)
+    if (key == name) return std::get_if<Value>(&part);
+  return nullptr;
+}
+
+SaveResult save(AppState& state, const std::string& id, const SaveOptions& options) {
+  StateDict expanded;
+  const auto expand = [&]() -> const StateDict& {
+    for (const auto& [name, part] : state.parts_) {
+      Stateful* const* stateful = std::get_if<Stateful*>(&part);
+      expanded.set(name, stateful != nullptr ? Value((*stateful)->state_dict()) : std::get<Value>(part));
+    }
+    return expanded;
+  };
+  return run(expand, id, options);
+}
+
+}  // namespace cairn

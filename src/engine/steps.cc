@@ -1,0 +1,243 @@
+#include "engine/steps.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "plan/wire_bytes.h"
+
+namespace cairn {
+namespace {
+
+// How much longer than the coordinator waits for them the others wait for its word: it knows who is missing.
+constexpr std::chrono::milliseconds kGrace(1500);
+constexpr std::size_t kMostText = 4096;  // of a message, a path or a name in an error that travels
+constexpr char kResult = 'R';
+constexpr char kError = 'E';    // of one rank
+constexpr char kFailure = 'F';  // of the step
+
+void put_text(std::string& out, std::string_view text) {
+  text = text.substr(0, kMostText);
+  put_varint(out, text.size());
+  out += text;
+}
+
+std::string encode_failures(const std::map<int, Error>& failures) {
+  std::string bytes(1, kFailure);
+  put_varint(bytes, failures.size());
+  for (const auto& [rank, error] : failures) {
+    put<std::int32_t>(bytes, rank);
+    const std::string one = encode_error(error);
+    put_varint(bytes, one.size());
+    bytes += one;
+  }
+  return bytes;
+}
+
+std::map<int, Error> decode_failures(std::string_view bytes) {
+  WireReader in(as_bytes(bytes));
+  std::map<int, Error> failures;
+  for (std::uint64_t left = in.varint(); left > 0; --left) {
+    const auto rank = in.get<std::int32_t>();
+    failures.emplace(rank, decode_error(in.text(in.varint())));
+  }
+  in.finish();
+  if (failures.empty()) in.fail("tells of a failure of nobody");
+  return failures;
+}
+
+std::string tagged(char tag, std::string_view bytes) {
+  std::string all(1, tag);
+  all += bytes;
+  return all;
+}
+
+std::string pack(const std::vector<std::string>& parts) {
+  std::string packed;
+  put_varint(packed, parts.size());
+  for (const std::string& part : parts) {
+    put_varint(packed, part.size());
+    packed += part;
+  }
+  return packed;
+}
+
+std::vector<std::string> unpack(std::string_view packed) {
+  WireReader in(as_bytes(packed));
+  std::vector<std::string> parts;
+  for (std::uint64_t left = in.varint(); left > 0; --left) parts.emplace_back(in.text(in.varint()));
+  in.finish();
+  return parts;
+}
+
+// The failure of an exchange: it is that of the rank that was waited for.
+std::map<int, Error> blame(const Error& error, int otherwise) {
+  return {{error.rank().value_or(otherwise), error}};
+}
+
+}  // namespace
+
+std::string encode_error(const Error& error) {
+  std::string out;
+  out.push_back(static_cast<char>(error.code()));
+  out.push_back(static_cast<char>((error.offset() ? 1 : 0) | (error.rank() ? 2 : 0)));
+  put<std::uint64_t>(out, error.offset().value_or(0));
+  put<std::int32_t>(out, error.rank().value_or(0));
+  put<std::int32_t>(out, error.os_error());
+  for (const std::string& text : {error.message(), error.file(), error.tensor(), error.doing()})
+    put_text(out, text);
+  return out;
+}
+
+Error decode_error(std::string_view bytes) {
+  WireReader in(as_bytes(bytes));
+  const auto code = in.get<std::uint8_t>();
+  const auto flags = in.get<std::uint8_t>();
+  if (code > static_cast<std::uint8_t>(ErrorCode::kInternal) || flags > 3)
+    in.fail("has an error of no known kind");
+  const auto offset = in.get<std::uint64_t>();
+  const auto rank = in.get<std::int32_t>();
+  const auto os_error = in.get<std::int32_t>();
+  Error error(static_cast<ErrorCode>(code), std::string(in.text(in.varint())));
+  error.in_file(in.text(in.varint()));
+  error.of_tensor(in.text(in.varint()));
+  error.while_doing(in.text(in.varint()));
+  in.finish();
+  if ((flags & 1) != 0) error.at(offset);
+  if ((flags & 2) != 0) error.on_rank(rank);
+  return error.with_errno(os_error);
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kLimit, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kInternal, error.what());
+  } catch (...) {
+    return Error(ErrorCode::kInternal, "an exception of no known kind");
+  }
+}
+
+Steps::Steps(Group& group, int coordinator, Time deadline)
+    : group_(group), coordinator_(coordinator), deadline_(deadline), number_(group.begin_operation()) {
+  if (coordinator < 0 || coordinator >= group.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "the coordinator's rank is not in the group");
+  }
+}
+
+Step Steps::next(std::chrono::nanoseconds grace) {
+  const bool unlimited = deadline_ > Time::max() - std::chrono::hours(1);
+  return {++number_, unlimited ? deadline_ : deadline_ + grace};
+}
+
+Steps::Part Steps::run(const Map& map) {
+  try {
+    return {map(), std::nullopt};
+  } catch (...) {
+    return {"", current_error()};
+  }
+}
+
+// On the coordinator: every rank's part, as it was sent. On the others: nothing.
+std::vector<std::string> Steps::collect(std::string_view step, Part mine) {
+  std::string bytes = mine.error ? tagged(kError, encode_error(*mine.error)) : tagged(kResult, mine.bytes);
+  bytes_ += is_coordinator() ? 0 : bytes.size();
+  const Step now = next();
+  if (is_coordinator()) return group_.gather(std::move(bytes), coordinator_, now);
+  hear(step, [&] {
+    group_.gather(std::move(bytes), coordinator_, now);
+    return std::string(1, kResult);
+  });
+  return {};
+}
+
+std::string Steps::hear(std::string_view step, const std::function<std::string()>& receive) {
+  std::string answer;
+  try {
+    answer = receive();
+  } catch (const Error& error) {
+    throw UnheardError(step, blame(error, coordinator_));
+  }
+  if (!answer.empty() && answer.front() == kResult) return answer.substr(1);
+  if (!answer.empty() && answer.front() == kFailure)
+    throw CheckpointError(step, decode_failures(std::string_view(answer).substr(1)));
+  throw UnheardError(
+      step, blame(Error(ErrorCode::kCorrupt, "the coordinator's answer makes no sense"), coordinator_));
+}
+
+std::string Steps::settle(std::string_view step, std::vector<std::string> answers,
+                          const std::map<int, Error>& failures) {
+  const Step now = next(kGrace);
+  if (!is_coordinator()) {
+    return hear(step, [&] {
+      std::string answer = group_.scatter({}, coordinator_, now);
+      bytes_ += answer.size();
+      return answer;
+    });
+  }
+  const bool failed = !failures.empty();
+  if (failed) answers.assign(static_cast<std::size_t>(size()), encode_failures(failures));
+  std::string mine = answers[static_cast<std::size_t>(rank())];
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    if (static_cast<int>(i) != rank()) bytes_ += answers[i].size();
+  try {
+    group_.scatter(std::move(answers), coordinator_, now);
+  } catch (const Error& error) {
+    // Whoever cannot be told is missing anyway; the others know.
+    if (!failed) throw CheckpointError(step, blame(error, coordinator_));
+  }
+  if (failed) throw CheckpointError(step, failures);
+  return mine.substr(1);
+}
+
+std::string Steps::reduce_scatter(
+    std::string_view step, const Map& map,
+    const std::function<std::vector<std::string>(std::vector<std::string>)>& reduce) {
+  std::vector<std::string> answers;
+  std::map<int, Error> failures;
+  Part mine = run(map);
+  try {
+    std::vector<std::string> all = collect(step, std::move(mine));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool good = !all[i].empty() && all[i].front() == kResult;
+      const std::string_view rest = std::string_view(all[i]).substr(all[i].empty() ? 0 : 1);
+      if (!good) failures.emplace(static_cast<int>(i), decode_error(rest));
+      all[i].erase(0, 1);
+    }
+    if (is_coordinator() && failures.empty()) answers = reduce(std::move(all));
+  } catch (const UnheardError&) {
+    throw;
+  } catch (...) {
+    failures = blame(current_error(), coordinator_);
+  }
+  for (std::string& answer : answers) answer.insert(answer.begin(), kResult);
+  return settle(step, std::move(answers), failures);
+}
+
+std::string Steps::all_reduce(std::string_view step, const Map& map,
+                              const std::function<std::string(std::vector<std::string>)>& reduce) {
+  return reduce_scatter(step, map, [&](std::vector<std::string> all) {
+    return std::vector<std::string>(static_cast<std::size_t>(size()), reduce(std::move(all)));
+  });
+}
+
+std::vector<std::string> Steps::all_gather(std::string_view step, const Map& map) {
+  return unpack(all_reduce(step, map, pack));
+}
+
+std::string Steps::broadcast(std::string_view step, const Map& map) {
+  std::string bytes;
+  if (is_coordinator()) {
+    const Part mine = run(map);
+    bytes = mine.error ? encode_failures({{rank(), *mine.error}}) : tagged(kResult, mine.bytes);
+    bytes_ += bytes.size();
+  }
+  const Step now = next(kGrace);
+  return hear(step, [&] { return group_.broadcast(std::move(bytes), coordinator_, now); });
+}
+
+}  // namespace cairn

@@ -1,0 +1,174 @@
+#include "engine/steps.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <mutex>
+#include <thread>
+
+#include "base/test_errors.h"
+
+namespace cairn {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What every rank got, or the text of the error it met.
+std::vector<std::string> on_ranks(int size, const std::function<std::string(Steps&)>& body,
+                                  std::chrono::nanoseconds time = 30s) {
+  std::vector<std::string> got(static_cast<std::size_t>(size));
+  const auto deadline = std::chrono::steady_clock::now() + time;
+  run_ranks(size, [&](Group& group) {
+    Steps steps(group, 0, deadline);
+    std::string& mine = got[static_cast<std::size_t>(group.rank())];
+    try {
+      mine = body(steps);
+    } catch (const UnheardError& e) {
+      mine = "unheard: " + std::string(e.what());
+    } catch (const CheckpointError& e) {
+      mine = "failed: " + std::string(e.what());
+    }
+  });
+  return got;
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string all;
+  for (const std::string& part : parts) all += part + ",";
+  return all;
+}
+
+TEST(Steps, EachRankGetsItsPartOfTheReduction) {
+  const auto got = on_ranks(3, [](Steps& steps) {
+    return steps.reduce_scatter(
+        "plan", [&] { return std::to_string(steps.rank()); },
+        [](std::vector<std::string> all) {
+          for (std::string& part : all) part += "!" + join(all);
+          return all;
+        });
+  });
+  EXPECT_EQ(got[0], "0!0,1,2,");
+  EXPECT_TRUE(got[2].starts_with("2!"));
+}
+
+TEST(Steps, AllReduceAllGatherAndBroadcastReachEverybody) {
+  const auto got = on_ranks(4, [](Steps& steps) {
+    const auto mine = [&] { return std::to_string(steps.rank()); };
+    return steps.all_reduce("a", mine, join) + join(steps.all_gather("b", mine)) + steps.broadcast("c", mine);
+  });
+  for (const std::string& text : got) EXPECT_EQ(text, "0,1,2,3,0,1,2,3,0");
+}
+
+TEST(Steps, AFailureOnOneRankIsTheSameErrorOnAll) {
+  const auto got = on_ranks(3, [](Steps& steps) {
+    return steps.all_reduce(
+        "write",
+        [&]() -> std::string {
+          if (steps.rank() == 1) {
+            throw Error(ErrorCode::kIo, "cannot write")
+                .in_file("__1_0.distcp")
+                .of_tensor("w")
+                .at(8)
+                .with_errno(ENOSPC);
+          }
+          return "";
+        },
+        [](const std::vector<std::string>&) -> std::string { throw Error(ErrorCode::kInternal, "reduced"); });
+  });
+  EXPECT_EQ(got[0],
+            "failed: step 'write' failed on 1 rank(s); rank 1: __1_0.distcp: tensor 'w': at byte 8: cannot "
+            "write: No space left on device (io) (io)");
+  EXPECT_EQ(got[1], got[0]);
+  EXPECT_EQ(got[2], got[0]);
+}
+
+TEST(Steps, AFailureOfTheReductionIsTheCoordinators) {
+  const auto got = on_ranks(2, [](Steps& steps) {
+    return steps.all_reduce(
+        "write", [] { return std::string(); },
+        [](const std::vector<std::string>&) -> std::string { throw std::runtime_error("odd"); });
+  });
+  EXPECT_TRUE(got[1].starts_with("failed: step 'write' failed on 1 rank(s); rank 0: odd (internal)"))
+      << got[1];
+  EXPECT_EQ(got[1], got[0]);
+}
+
+TEST(Steps, AFailureOfTheBroadcasterReachesAll) {
+  const auto got = on_ranks(3, [](Steps& steps) {
+    return steps.broadcast("begin",
+                           [&]() -> std::string { throw Error(ErrorCode::kConflict, "somebody saves"); });
+  });
+  EXPECT_TRUE(got[2].starts_with("failed: ")) << got[2];
+  EXPECT_EQ(got[1], got[0]);
+  EXPECT_EQ(got[2], got[0]);
+}
+
+TEST(Steps, AMissingRankIsNamedToTheOthers) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto got = on_ranks(
+      3,
+      [](Steps& steps) -> std::string {
+        if (steps.rank() == 2) {
+          std::this_thread::sleep_for(1500ms);
+          return "slept";
+        }
+        return steps.all_reduce(
+            "write", [] { return std::string(); }, join);
+      },
+      300ms);
+  EXPECT_TRUE(got[0].find("rank 2 did not answer") != std::string::npos) << got[0];
+  EXPECT_EQ(got[1], got[0]);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+}
+
+TEST(Steps, ARankThatHearsNothingSaysSo) {
+  const auto got = on_ranks(
+      2,
+      [](Steps& steps) -> std::string {
+        if (steps.is_coordinator()) {
+          std::this_thread::sleep_for(2500ms);
+          return "slept";
+        }
+        return steps.all_reduce(
+            "write", [] { return std::string(); }, join);
+      },
+      200ms);
+  EXPECT_TRUE(got[1].starts_with("unheard: step 'write'")) << got[1];
+}
+
+TEST(Steps, GoOnAfterAFailure) {
+  const auto got = on_ranks(2, [](Steps& steps) {
+    try {
+      steps.all_gather("one", [&]() -> std::string { throw Error(ErrorCode::kIo, "no"); });
+    } catch (const CheckpointError&) {
+    }
+    return join(steps.all_gather("two", [&] { return std::to_string(steps.rank()); }));
+  });
+  EXPECT_EQ(got[0], "0,1,");
+  EXPECT_EQ(got[1], "0,1,");
+}
+
+TEST(ErrorWire, CarriesEverythingAnErrorSays) {
+  const Error e = Error(ErrorCode::kTimeout, "late")
+                      .in_file("f")
+                      .of_tensor("t")
+                      .at(7)
+                      .on_rank(3)
+                      .while_doing("load")
+                      .with_errno(EIO);
+  EXPECT_STREQ(decode_error(encode_error(e)).what(), e.what());
+  EXPECT_EQ(decode_error(encode_error(e)).code(), ErrorCode::kTimeout);
+}
+
+TEST(ErrorWire, RefusesWhatIsNoError) {
+  const std::string good = encode_error(Error(ErrorCode::kIo, "x").in_file("y"));
+  for (std::size_t n = 0; n < good.size(); ++n)
+    EXPECT_EQ(error_of([&] { decode_error(good.substr(0, n)); }).code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(error_of([&] { decode_error(good + "z"); }).code(), ErrorCode::kCorrupt);
+  std::string odd = good;
+  odd[0] = 99;
+  EXPECT_EQ(error_of([&] { decode_error(odd); }).code(), ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace cairn

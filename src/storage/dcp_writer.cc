@@ -1,0 +1,249 @@
+// A StorageWriter that keeps checkpoints as DCP's files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/sink.h"
+#include "base/source.h"
+#include "cairn/checkpoint_storage.h"
+#include "cairn/error.h"
+#include "storage/dcp_names.h"
+#include "storage/file_stream.h"
+#include "storage/item_writer.h"
+#include "storage/publish.h"
+#include "storage/spread.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kBuffersPerFile = 3;
+constexpr std::uint64_t kLargestBuffer = 4U << 20;
+constexpr std::uint64_t kSmallestBuffer = 128U << 10;
+constexpr std::uint64_t kLeastPerFile = 16U << 20;  // less than this is not worth a file of its own
+
+void check(const WriteOptions& options) {
+  check_transforms(options.transforms);
+  const auto bad = [](std::string text) { throw Error(ErrorCode::kInvalidArgument, std::move(text)); };
+  if (options.files_per_rank < 0 || options.files_per_rank > 1024)
+    bad(fmt::format("{} files per rank; 0 (chosen here) to 1024 are possible", options.files_per_rank));
+  if (!std::has_single_bit(options.alignment) || options.alignment < 64 || options.alignment > 32768)
+    bad(fmt::format("tensors cannot be aligned to {}; a power of two from 64 to 32768", options.alignment));
+  if (options.memory_budget < kBuffersPerFile * kSmallestBuffer)
+    bad(fmt::format("a memory budget of {} bytes; the least is {}", options.memory_budget,
+                    kBuffersPerFile * kSmallestBuffer));
+}
+
+std::uint64_t bytes_of(const WriteItem& item) {
+  return static_cast<std::uint64_t>(item.chunk_storage_size().value_or(0));
+}
+
+std::string encode_sums(const SaveId& save, bool strong, const std::vector<ManifestFile>& files) {
+  StringSink sink;
+  ManifestWriter writer(sink, save, strong);
+  for (const ManifestFile& file : files) writer.add(file);
+  writer.finish();
+  return std::move(sink.text);
+}
+
+class DcpWriter final : public StorageWriter {
+ public:
+  DcpWriter(std::shared_ptr<FileSystem> files, const WriteOptions& options)
+      : files_(std::move(files)), options_(options) {
+    check(options);
+  }
+
+  std::optional<StorageMeta> storage_meta() const override {
+    StorageMeta meta;
+    meta.checkpoint_id = files_->root();
+    meta.save_id = to_string(role_.save_id);
+    meta.has_modules = true;
+    return meta;
+  }
+
+  void set_up_storage_writer(const WriterRole& role) override {
+    role_ = role;
+    written_.clear();
+    publication_.reset();
+    if (role.is_coordinator || !role.collective)
+      publication_ = std::make_unique<Publication>(*files_, role.save_id, options_, local_rank());
+  }
+
+  std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
+    std::uint64_t needed = 0;
+    for (const SavePlan& plan : plans)
+      for (const WriteItem item : plan.items) needed = checked_add(needed, bytes_of(item));
+    check_space(needed);
+    return plans;
+  }
+
+  WrittenData write_data(const SavePlan& plan, SavePlanner& planner) override;
+
+  void finish(Metadata& metadata, std::vector<WrittenData> all) override {
+    std::vector<ManifestFile> sums;
+    for (WrittenData& rank : all) {
+      for (const WriteResult& result : rank.results)
+        metadata.storage_data.add(result.index, result.storage_data);
+      if (rank.attachment.empty()) continue;
+      Manifest part = read_manifest(*memory_source(as_bytes(rank.attachment), "a rank's checksums"));
+      if (part.save_id != role_.save_id) throw Error(ErrorCode::kConflict, "a rank wrote for another save");
+      std::move(part.files.begin(), part.files.end(), std::back_inserter(sums));
+    }
+    publication_->publish(metadata, std::move(sums), role_.deadline);
+  }
+
+  void abandon() noexcept override {
+    try {
+      const bool published = is_published();
+      for (const std::string& name : written_)
+        if (!published && files_->stat(name)) files_->remove(name);
+    } catch (...) {
+      // The next save or `cairn gc` finds them.
+    }
+    written_.clear();
+    publication_.reset();
+  }
+
+  bool is_published() override { return is_published_by(*files_, role_.save_id, local_rank()); }
+
+ private:
+  std::optional<int> local_rank() const {
+    return role_.collective ? std::nullopt : std::optional(role_.rank);
+  }
+
+  void check_space(std::uint64_t needed) const {
+    const std::optional<std::uint64_t> room = files_->free_space();
+    if (options_.low_space == OnLowSpace::kIgnore || !room || needed <= *room) return;
+    throw Error(ErrorCode::kIo,
+                fmt::format("the checkpoint has {} bytes, and there is room for {}: free some, "
+                            "or save elsewhere",
+                            needed, *room))
+        .in_file(files_->root())
+        .with_errno(ENOSPC);
+  }
+
+  int file_count(std::uint64_t bytes) const {
+    if (options_.files_per_rank > 0) return options_.files_per_rank;
+    const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const int most = std::min(cores, role_.world_size > 1 ? 4 : 8);
+    return static_cast<int>(
+        std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
+  }
+
+  StreamOptions stream_options(int files) const {
+    StreamOptions stream;
+    stream.buffers = kBuffersPerFile;
+    const std::uint64_t share = options_.memory_budget / static_cast<std::uint64_t>(files * kBuffersPerFile);
+    stream.buffer_bytes =
+        std::clamp(share / kDirectAlignment * kDirectAlignment, kSmallestBuffer, kLargestBuffer);
+    stream.checksums = options_.checksums;
+    stream.strong_hashes = options_.strong_hashes;
+    return stream;
+  }
+
+  struct Job;
+  void write_file(Job& job, SavePlanner& planner, const StreamOptions& stream);
+  void report(std::uint64_t bytes);
+
+  std::shared_ptr<FileSystem> files_;
+  const WriteOptions options_;
+  WriterRole role_;
+  std::unique_ptr<Publication> publication_;
+  std::vector<std::string> written_;  // data files of this rank that are there
+
+  std::mutex mutex_;  // guards what the writing threads share, below
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+  std::atomic<bool> stop_ = false;
+};
+
+// One file and what goes into it.
+struct DcpWriter::Job {
+  std::string name;
+  const WriteItems* items;
+  std::vector<std::size_t> positions;  // of its items in the plan
+  std::uint64_t size = 0;              // at least what it will be
+  std::vector<WriteResult> results;
+  ManifestFile sums;
+  std::exception_ptr failure;
+};
+
+void DcpWriter::report(std::uint64_t bytes) {
+  if (!role_.progress) return;
+  const std::lock_guard lock(mutex_);
+  done_ += bytes;
+  role_.progress({"write", done_, total_});
+}
+
+void DcpWriter::write_file(Job& job, SavePlanner& planner, const StreamOptions& options) {
+  try {
+    FileStream stream(files_->create(job.name, {.size = job.size, .durable = options_.durable}), options);
+    ItemWriter writer(stream, job.name, planner, {options_.alignment, options_.transforms});
+    for (const std::size_t position : job.positions) {
+      if (stop_) return;
+      const WriteItem item = (*job.items)[position];
+      job.results.push_back(writer.write(item));
+      report(bytes_of(item));
+    }
+    job.sums = stream.commit(job.name);
+  } catch (...) {
+    stop_ = true;
+    job.failure = std::current_exception();
+  }
+}
+
+WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
+  const ItemOptions item_options{options_.alignment, options_.transforms};
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t total = 0;
+  for (const WriteItem item : plan.items) {
+    sizes.push_back(ItemWriter::most_bytes(bytes_of(item), item_options));
+    total = checked_add(total, bytes_of(item));
+  }
+  const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
+  check_space(total);
+  done_ = 0;
+  total_ = total;
+  stop_ = false;
+  std::vector<Job> jobs(spread.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].name = data_file_name(role_.rank, static_cast<int>(i), role_.save_id);
+    jobs[i].items = &plan.items;
+    jobs[i].positions = spread[i];
+    // How well a transform does is not known: nothing is reserved then.
+    if (options_.transforms.empty())
+      for (const std::size_t position : spread[i]) jobs[i].size += sizes[position];
+    written_.push_back(jobs[i].name);
+  }
+  const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < jobs.size(); ++i)
+    threads.emplace_back([&, i] { write_file(jobs[i], planner, stream); });
+  write_file(jobs.front(), planner, stream);
+  for (std::thread& thread : threads) thread.join();
+
+  WrittenData data;
+  std::vector<ManifestFile> sums;
+  for (Job& job : jobs) {
+    if (job.failure) std::rethrow_exception(job.failure);
+    std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
+    sums.push_back(std::move(job.sums));
+  }
+  if (options_.durable) files_->sync_directory();
+  if (options_.checksums) data.attachment = encode_sums(role_.save_id, options_.strong_hashes, sums);
+  return data;
+}
+
+}  // namespace
+
+std::unique_ptr<StorageWriter> dcp_writer(std::shared_ptr<FileSystem> files, const WriteOptions& options) {
+  return std::make_unique<DcpWriter>(std::move(files), options);
+}
+
+}  // namespace cairn

@@ -1,0 +1,143 @@
+#include "storage/item_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/checked.h"
+#include "cairn/error.h"
+#include "format/tensor_blob.h"
+#include "format/torch_file.h"
+#include "storage/zstd_sink.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kLeastAligned = 64U << 10;  // smaller tensors are not worth the padding
+constexpr std::uint64_t kSmallAlignment = 64;
+constexpr std::size_t kGather = 1U << 20;
+constexpr std::uint64_t kArchiveBytes = 4096;  // of an archive around a tensor; a generous guess
+constexpr std::string_view kZstd = "zstd";
+
+// What the metadata calls them, in the order to undo them.
+std::vector<std::string> descriptors_of(const std::vector<std::string>& transforms) {
+  return std::vector<std::string>(transforms.size(), "stream.zstd/1");
+}
+
+const TensorView& checked_tensor(const Value& value, const WriteItem& item) {
+  const auto* tensor = value.get_if<Tensor>();
+  if (tensor == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, "the planner planned a tensor and gave " + to_string(value, 60));
+  }
+  const TensorView& view = tensor->view();
+  const TensorWriteData& planned = item.tensor_data.value();
+  if (view.shape != planned.chunk.sizes || view.dtype != planned.properties.dtype) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the planner planned {} {} and gave {} {}", name_of(planned.properties.dtype),
+                            to_string(planned.chunk.sizes), name_of(view.dtype), to_string(view.shape)));
+  }
+  return view;
+}
+
+// Calls `each` with pieces of at most kGather bytes that follow each other in row-major order.
+template <class F> void in_pieces(const TensorView& tensor, const F& each) {
+  if (tensor.bytes() <= kGather || tensor.shape.rank() == 0) return each(tensor);
+  const std::uint64_t row = tensor.bytes() / static_cast<std::uint64_t>(tensor.shape[0]);
+  const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kGather / row));
+  Box box = Box::whole(tensor.shape);
+  for (std::int64_t at = 0; at < tensor.shape[0]; at += rows) {
+    box.offsets[0] = at;
+    box.sizes[0] = std::min(rows, tensor.shape[0] - at);
+    TensorView piece = tensor.narrow(box);
+    if (piece.bytes() > kGather) {  // one row: go on inside it
+      piece.shape = Shape(piece.shape.dims().subspan(1));
+      piece.strides = Shape(piece.strides.dims().subspan(1));
+    }
+    in_pieces(piece, each);
+  }
+}
+
+}  // namespace
+
+void check_transforms(const std::vector<std::string>& transforms) {
+  for (const std::string& name : transforms) {
+    if (name != kZstd) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("the transform '{}' is not known; 'zstd' is", name.substr(0, 64)));
+    }
+    if (!zstd_is_built_in()) throw Error(ErrorCode::kUnsupported, "this build of cairn has no libzstd");
+  }
+}
+
+ItemWriter::ItemWriter(FileStream& stream, std::string file, SavePlanner& planner, ItemOptions options)
+    : stream_(stream), file_(std::move(file)), planner_(planner), options_(std::move(options)) {}
+
+std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, const ItemOptions& options) {
+  return tensor_bytes + kArchiveBytes + (tensor_bytes >= kLeastAligned ? options.alignment : kSmallAlignment);
+}
+
+WriteResult ItemWriter::write(const WriteItem& item) {
+  try {
+    const Value value = planner_.resolve_data(item);
+    const bool is_tensor = item.type != WriteItemType::kByteIO;
+    const TensorView* tensor = is_tensor ? &checked_tensor(value, item) : nullptr;
+    std::uint64_t begin = stream_.position();
+    if (!options_.transforms.empty()) {
+      write_transformed(value);
+    } else if (tensor != nullptr) {
+      TensorBlob blob(*tensor);
+      const bool aligned = blob.data_bytes() >= kLeastAligned;
+      const std::uint64_t data = begin + blob.head().size();
+      const std::uint64_t padding = align_up(data, aligned ? options_.alignment : kSmallAlignment) - data;
+      stream_.pad(padding);
+      begin += padding;
+      stream_.begin_item();
+      stream_.append(as_bytes(blob.head()));
+      stream_.begin_part();
+      if (blob.memory()) {
+        stream_.append(*blob.memory());
+      } else {
+        write_elements(*tensor);
+      }
+      stream_.append(as_bytes(blob.tail(stream_.end_part())));
+      stream_.end_item();
+    } else {
+      stream_.begin_item();
+      write_torch_file(stream_, value);
+      stream_.end_item();
+    }
+    const auto length = static_cast<std::int64_t>(stream_.position() - begin);
+    return {item.index,
+            length,
+            {file_, static_cast<std::int64_t>(begin), length, descriptors_of(options_.transforms), {}}};
+  } catch (Error& e) {
+    e.of_tensor(item.index.fqn);
+    throw;
+  }
+}
+
+void ItemWriter::write_elements(const TensorView& tensor) {
+  if (scratch_.view().data == nullptr)
+    scratch_ = Tensor::empty(DType::kUInt8, {static_cast<std::int64_t>(kGather)});
+  in_pieces(tensor, [&](const TensorView& piece) {
+    copy(piece, TensorView::contiguous(scratch_.view().data, piece.dtype, piece.shape));
+    stream_.append(scratch_.bytes().first(piece.bytes()));
+  });
+}
+
+void ItemWriter::write_transformed(const Value& value) {
+  stream_.begin_item();
+  std::vector<std::unique_ptr<ZstdSink>> sinks;
+  ByteSink* outermost = &stream_;
+  for (std::size_t i = 0; i < options_.transforms.size(); ++i) {
+    sinks.push_back(std::make_unique<ZstdSink>(*outermost));
+    outermost = sinks.back().get();
+  }
+  write_torch_file(*outermost, value);
+  for (auto sink = sinks.rbegin(); sink != sinks.rend(); ++sink) (*sink)->finish();
+  stream_.end_item();
+}
+
+}  // namespace cairn

@@ -1,0 +1,44 @@
+// Writes the items of a plan into one data file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cairn/plan.h"
+#include "cairn/planner.h"
+#include "storage/file_stream.h"
+
+namespace cairn {
+
+struct ItemOptions {
+  std::uint64_t alignment = kDirectAlignment;
+  std::vector<std::string> transforms;  // "zstd"
+};
+
+// Used by one thread at a time; the stream and the planner are borrowed.
+class ItemWriter {
+ public:
+  ItemWriter(FileStream& stream, std::string file, SavePlanner& planner, ItemOptions options);
+
+  // Errors name the tensor. Error(kInvalidArgument) when the planner gives something else than it planned.
+  WriteResult write(const WriteItem& item);
+
+  // At least as many bytes as write() will add to the file, for a tensor of this many.
+  static std::uint64_t most_bytes(std::uint64_t tensor_bytes, const ItemOptions& options);
+
+ private:
+  void write_elements(const TensorView& tensor);
+  void write_transformed(const Value& value);
+
+  FileStream& stream_;
+  std::string file_;
+  SavePlanner& planner_;
+  ItemOptions options_;
+  Tensor scratch_;  // where scattered elements are gathered
+};
+
+// Error(kUnsupported) for a transform that is not known, or not built in.
+void check_transforms(const std::vector<std::string>& transforms);
+
+}  // namespace cairn

@@ -1,0 +1,149 @@
+#include "storage/publish.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/sink.h"
+#include "base/source.h"
+#include "cairn/error.h"
+#include "format/dcp_metadata.h"
+#include "storage/dcp_names.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::string_view kDcpVersion = "1.0.0";
+constexpr std::string_view kManifestKey = "cairn_manifest";
+
+std::string encode(const Metadata& metadata) {
+  StringSink sink;
+  write_dcp_metadata(sink, metadata);
+  return std::move(sink.text);
+}
+
+ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
+  ChecksumStream sums(strong);
+  sums.append(as_bytes(bytes));
+  return sums.finish(std::move(name));
+}
+
+std::string encode(const SaveId& save, bool strong, const std::vector<ManifestFile>& files) {
+  StringSink sink;
+  ManifestWriter writer(sink, save, strong);
+  for (const ManifestFile& file : files) writer.add(file);
+  writer.finish();
+  return std::move(sink.text);
+}
+
+void check_deadline(std::chrono::steady_clock::time_point deadline) {
+  if (std::chrono::steady_clock::now() <= deadline) return;
+  // The other ranks have given up, and somebody may be saving again.
+  throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
+}
+
+// Whether a file is what some other save left, or a part of what this one replaced.
+bool is_left_over(const std::string& name, const SaveId& save, std::optional<int> rank) {
+  const std::optional<DcpName> parsed = parse_dcp_name(name);
+  if (!parsed || (rank && parsed->rank != rank)) return false;
+  if (parsed->kind != DcpName::Kind::kData && parsed->kind != DcpName::Kind::kManifest)
+    return is_partial(name) && parsed->kind == DcpName::Kind::kMetadata;
+  return parsed->save.has_value() && *parsed->save != save;
+}
+
+}  // namespace
+
+Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptions& options,
+                         std::optional<int> rank)
+    : files_(files), save_(save), options_(options), rank_(rank), lock_(files.lock(lock_name(rank))) {
+  if (!files.stat(metadata_name(rank))) return;
+  if (!options.overwrite) {
+    throw Error(ErrorCode::kConflict,
+                "there is a checkpoint already, and overwriting is off: save under another id")
+        .in_file(files.root());
+  }
+  remember_old_files();
+}
+
+// A checkpoint of torch's has data files whose names do not say whose they are; its metadata does.
+void Publication::remember_old_files() {
+  const std::vector<FileEntry> all = files_.list();
+  const bool torch_wrote = std::any_of(all.begin(), all.end(), [](const FileEntry& entry) {
+    const auto parsed = parse_dcp_name(entry.name);
+    return parsed && parsed->kind == DcpName::Kind::kData && !parsed->save;
+  });
+  if (!torch_wrote) return;
+  try {
+    const Metadata old = read_dcp_metadata(*files_.open(metadata_name(rank_)));
+    for (const std::string& name : old.storage_data.files()) {
+      const auto parsed = parse_dcp_name(name);
+      if (parsed && parsed->kind == DcpName::Kind::kData && !parsed->save) torch_files_.push_back(name);
+    }
+  } catch (const Error&) {
+    // What it was cannot be read any more; its files stay.
+  }
+}
+
+void Publication::describe(Metadata& metadata) const {
+  metadata.version = kDcpVersion;
+  StorageMeta meta = metadata.storage_meta.value_or(StorageMeta());
+  if (!meta.checkpoint_id) meta.checkpoint_id = files_.root();
+  meta.save_id = to_string(save_);
+  meta.has_modules = true;
+  if (options_.checksums) meta.extra.set(std::string(kManifestKey), Value(manifest_name(save_, rank_)));
+  metadata.storage_meta = std::move(meta);
+}
+
+void Publication::write(const std::string& name, std::string_view bytes, bool replace) {
+  const auto file =
+      files_.create(name, {.size = bytes.size(), .replace = replace, .durable = options_.durable});
+  file->write_at(0, as_bytes(bytes));
+  file->commit();
+}
+
+void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
+                          std::chrono::steady_clock::time_point deadline) {
+  describe(metadata);
+  const std::string name = metadata_name(rank_);
+  const std::string bytes = encode(metadata);
+  if (options_.checksums) {
+    written.push_back(sums_of(name, bytes, options_.strong_hashes));
+    write(manifest_name(save_, rank_), encode(save_, options_.strong_hashes, written), false);
+    if (options_.durable) files_.sync_directory();
+  }
+  check_deadline(deadline);
+  write(name, bytes, options_.overwrite);
+  if (options_.durable) files_.sync_directory();
+  remove_old_files();
+  lock_.reset();
+}
+
+// The new checkpoint is there: whatever fails now is somebody else's to clean up.
+void Publication::remove_old_files() noexcept {
+  try {
+    if (!lock_->is_exclusive()) return;
+    std::vector<std::string> old = std::move(torch_files_);
+    const std::vector<FileEntry> all = files_.list();
+    // Metadata of single ranks may stand for files that this save knows nothing of.
+    const bool mixed = !rank_ && std::any_of(all.begin(), all.end(), [](const FileEntry& entry) {
+      const auto parsed = parse_dcp_name(entry.name);
+      return parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank;
+    });
+    for (const FileEntry& entry : all)
+      if (!mixed && is_left_over(entry.name, save_, rank_)) old.push_back(entry.name);
+    for (const std::string& name : old) files_.remove(name);
+    if (!old.empty() && options_.durable) files_.sync_directory();
+  } catch (...) {
+    // The next save or `cairn gc` finds them.
+  }
+}
+
+bool is_published_by(const FileSystem& files, const SaveId& save, std::optional<int> rank) {
+  const std::string name = metadata_name(rank);
+  if (!files.stat(name)) return false;
+  const Metadata metadata = read_dcp_metadata(*files.open(name));
+  return metadata.storage_meta && metadata.storage_meta->save_id == to_string(save);
+}
+
+}  // namespace cairn
