@@ -56,7 +56,8 @@ struct FileEntry {
   bool operator==(const FileEntry&) const = default;
 };
 
-// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies.
+// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies
+// together with all that were forked from it meanwhile. May outlive its FileSystem.
 class FileLock {
  public:
   virtual ~FileLock() = default;
@@ -81,6 +82,13 @@ class FileSystem {
   virtual void remove(std::string_view name) = 0;  // Error(kNotFound) when there is none
   // Makes every commit, rename and remove so far survive a loss of power.
   virtual void sync_directory() = 0;
+
+  // Takes the lock of that name, at once or not at all: Error(kConflict) when somebody else holds it, in this
+  // process, in another one, or - where the file system knows locks across machines - on another machine. A
+  // file system without locks lets everybody have it. It is no file of the checkpoint: list() may show it
+  // while it is held, and nothing of it stays behind when it is given back. One whose process died can be
+  // taken like any other.
+  virtual std::unique_ptr<FileLock> lock(std::string_view name) = 0;
 
   // Bytes that can still be written; nullopt when nobody knows.
   virtual std::optional<std::uint64_t> free_space() const = 0;

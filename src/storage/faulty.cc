@@ -103,6 +103,9 @@ class FaultyFileSystem final : public FileSystem {
   void sync_directory() override {
     guarded(*faults_, {FileCall::kSync, root()}, [&] { inner_->sync_directory(); });
   }
+  std::unique_ptr<FileLock> lock(std::string_view name) override {
+    return guarded(*faults_, {FileCall::kLock, std::string(name)}, [&] { return inner_->lock(name); });
+  }
   std::optional<std::uint64_t> free_space() const override { return inner_->free_space(); }
 
  private:
@@ -113,8 +116,8 @@ class FaultyFileSystem final : public FileSystem {
 }  // namespace
 
 std::string_view name_of(FileCall call) {
-  static constexpr std::array<std::string_view, 10> kNames = {"create", "write", "commit", "open",   "read",
-                                                              "stat",   "list",  "rename", "remove", "sync"};
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "create", "write", "commit", "open", "read", "stat", "list", "rename", "remove", "sync", "lock"};
   return kNames[static_cast<std::size_t>(call)];
 }
 

@@ -28,7 +28,8 @@ enum class FileCall : std::uint8_t {
   kList,
   kRename,
   kRemove,
-  kSync
+  kSync,
+  kLock
 };
 std::string_view name_of(FileCall call);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -157,6 +158,60 @@ TEST_P(AnyFileSystem, ReadingPastTheEndIsAnErrorThatSaysWhere) {
   EXPECT_EQ(e.code(), ErrorCode::kCorrupt);
   EXPECT_EQ(e.offset(), 3U);
   EXPECT_EQ(error_of([&] { source->read_at(~std::uint64_t{0}, to); }).code(), ErrorCode::kCorrupt);
+}
+
+TEST_P(AnyFileSystem, ALockHasOneHolderAtATime) {
+  const auto held = files_->lock("lock");
+  EXPECT_EQ(error_of([&] { files_->lock("lock"); }).code(), ErrorCode::kConflict);
+  const auto other = files_->lock("other lock");
+}
+
+TEST_P(AnyFileSystem, ALockIsFreeOnceItIsGivenBack) {
+  files_->lock("lock").reset();
+  auto held = files_->lock("lock");
+  EXPECT_EQ(error_of([&] { files_->lock("lock"); }).code(), ErrorCode::kConflict);
+  held.reset();
+  held = files_->lock("lock");
+  EXPECT_NE(held, nullptr);
+}
+
+TEST_P(AnyFileSystem, NothingStaysBehindOfALock) {
+  write("a", "1");
+  files_->lock("lock").reset();
+  EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+TEST_P(AnyFileSystem, ALockOutlivesItsFileSystem) {
+  auto held = files_->lock("lock");
+  files_.reset();
+  held.reset();
+}
+
+// Whoever thinks to have the lock is alone with it, however many come and go.
+TEST_P(AnyFileSystem, OfManyThreadsOneHasTheLock) {
+  std::atomic<int> inside = 0, taken = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        try {
+          const auto held = files_->lock("lock");
+          EXPECT_EQ(inside.fetch_add(1), 0);
+          taken.fetch_add(1);
+          inside.fetch_sub(1);
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), ErrorCode::kConflict) << e.what();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(taken.load(), 0);
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_P(AnyFileSystem, LocksHaveNamesLikeFiles) {
+  EXPECT_EQ(error_of([&] { files_->lock("../lock"); }).code(), ErrorCode::kInvalidArgument);
 }
 
 TEST_P(AnyFileSystem, ListsByNameWithSizes) {

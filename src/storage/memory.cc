@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/bytes.h"
@@ -21,6 +22,29 @@ struct Contents {
   std::vector<std::byte> bytes;
 };
 using Files = std::map<std::string, std::shared_ptr<Contents>, std::less<>>;
+
+// The names of the locks that somebody has.
+struct Held {
+  std::mutex mutex;
+  std::set<std::string, std::less<>> names;
+};
+
+class MemoryLock final : public FileLock {
+ public:
+  MemoryLock(std::shared_ptr<Held> held, std::string_view name) : held_(std::move(held)), name_(name) {
+    const std::lock_guard lock(held_->mutex);
+    if (!held_->names.insert(name_).second)
+      throw Error(ErrorCode::kConflict, "somebody else holds this lock").in_file(name_);
+  }
+  ~MemoryLock() override {
+    const std::lock_guard lock(held_->mutex);
+    held_->names.erase(name_);
+  }
+
+ private:
+  std::shared_ptr<Held> held_;
+  std::string name_;
+};
 
 class MemorySource final : public ByteSource {
  public:
@@ -53,6 +77,7 @@ class MemoryFileSystem final : public FileSystem {
   void rename(std::string_view from, std::string_view to) override;
   void remove(std::string_view name) override;
   void sync_directory() override {}
+  std::unique_ptr<FileLock> lock(std::string_view name) override;
   std::optional<std::uint64_t> free_space() const override { return std::nullopt; }
 
  private:
@@ -69,6 +94,7 @@ class MemoryFileSystem final : public FileSystem {
   // Shared with the writers, which may outlive this.
   std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
   std::shared_ptr<Files> files_ = std::make_shared<Files>();
+  std::shared_ptr<Held> held_ = std::make_shared<Held>();
 };
 
 class MemoryFileSystem::Writer final : public FileWriter {
@@ -143,6 +169,11 @@ void MemoryFileSystem::rename(std::string_view from, std::string_view to) {
 void MemoryFileSystem::remove(std::string_view name) {
   const std::lock_guard lock(*mutex_);
   files_->erase(find(name));
+}
+
+std::unique_ptr<FileLock> MemoryFileSystem::lock(std::string_view name) {
+  check_file_name(name);
+  return std::make_unique<MemoryLock>(held_, name);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "cairn/storage.h"
 #include "storage/file_channel.h"
 #include "storage/file_names.h"
+#include "storage/posix_lock.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1U
@@ -230,6 +231,11 @@ class PosixFileSystem final : public FileSystem {
   }
 
   void sync_directory() override { sync_descriptor(directory_->descriptor(), root()); }
+
+  std::unique_ptr<FileLock> lock(std::string_view name) override {
+    check_file_name(name);
+    return posix_lock(directory_, name);
+  }
 
   std::optional<std::uint64_t> free_space() const override { return free_space_of(*directory_); }
 

@@ -1,0 +1,102 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "base/test_errors.h"
+#include "base/test_folder.h"
+#include "cairn/storage.h"
+
+namespace cairn {
+namespace {
+
+// A process that takes the lock and keeps it until it is killed; returns once it has it.
+pid_t fork_holder(const std::string& path) {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) return -1;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto files = posix_file_system(path, {.io = IoPath::kBuffered});
+    const auto held = files->lock("lock");
+    static_cast<void>(::write(ends[1], "x", 1) == 1);
+    for (;;) ::pause();
+  }
+  ::close(ends[1]);
+  char ready = 0;
+  const bool has_it = ::read(ends[0], &ready, 1) == 1;
+  ::close(ends[0]);
+  return has_it ? child : -1;
+}
+
+TEST(PosixLock, TwoFileSystemsOnOneDirectoryExcludeEachOther) {
+  const TestFolder folder;
+  const auto one = posix_file_system(folder.path()), two = posix_file_system(folder.path());
+  auto held = one->lock("lock");
+  const Error e = error_of([&] { two->lock("lock"); });
+  EXPECT_EQ(e.code(), ErrorCode::kConflict);
+  EXPECT_EQ(e.file(), folder / "lock");
+  EXPECT_TRUE(mentions(e, "process " + std::to_string(::getpid()) + " on ")) << e.what();
+  held.reset();
+  EXPECT_NE(two->lock("lock"), nullptr);
+}
+
+TEST(PosixLock, TheLockOfAKilledProcessCanBeTaken) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  const pid_t child = fork_holder(folder.path());
+  ASSERT_GT(child, 0);
+  const Error e = error_of([&] { files->lock("lock"); });
+  EXPECT_EQ(e.code(), ErrorCode::kConflict);
+  EXPECT_TRUE(mentions(e, "process " + std::to_string(child))) << e.what();
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(std::filesystem::exists(folder / "lock"));  // what the dead left behind
+  EXPECT_NE(files->lock("lock"), nullptr);
+  EXPECT_TRUE(files->list().empty());
+}
+
+TEST(PosixLock, AForkedCopyOfTheHolderDoesNotGiveItBack) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  auto held = files->lock("lock");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    held.reset();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(error_of([&] { files->lock("lock"); }).code(), ErrorCode::kConflict);
+}
+
+TEST(PosixLock, AnotherFileUnderItsNameIsAnotherLock) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  const auto held = files->lock("lock");
+  std::filesystem::remove(folder / "lock");  // by hand
+  EXPECT_NE(files->lock("lock"), nullptr);
+}
+
+TEST(PosixLock, FollowsNoLink) {
+  const TestFolder folder;
+  folder.write("outside", "precious");
+  std::filesystem::create_directory(folder / "root");
+  std::filesystem::create_symlink(folder / "outside", folder / "root/lock");
+  const auto files = posix_file_system(folder / "root");
+  EXPECT_EQ(error_of([&] { files->lock("lock"); }).os_error(), ELOOP);
+  EXPECT_EQ(std::filesystem::file_size(folder / "outside"), 8U);
+}
+
+TEST(PosixLock, WhatAStrangerWroteIntoItIsNotShown) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  const auto held = files->lock("lock");
+  folder.write("lock", "\x1b[2J\n");
+  EXPECT_TRUE(mentions(error_of([&] { files->lock("lock"); }), "somebody else holds this lock"));
+}
+
+}  // namespace
+}  // namespace cairn
