@@ -3,6 +3,7 @@
 #include "fuzz.h"
 #include "plan/wire.h"
 #include "plan/wire_header.h"
+#include "plan/wire_load.h"
 
 namespace cairn::fuzz {
 namespace {
@@ -52,6 +53,16 @@ void run_results(ByteSpan input) {
   require(encode_write_results(second, 0, 1) == again, "results have one meaning");
 }
 
+void run_load(ByteSpan input) {
+  const LoadPlan plan = decode_load_plan(input, 0, 1);
+  const std::string again = encode_load_plan(plan, 0, 1);
+  must("an accepted load plan is accepted again", [&] {
+    require(encode_load_plan(decode_load_plan(as_bytes(again), 0, 1), 0, 1) == again,
+            "a load plan has one meaning");
+    return 0;
+  });
+}
+
 }  // namespace
 
 void run(ByteSpan input, const Limits&) {
@@ -59,6 +70,7 @@ void run(ByteSpan input, const Limits&) {
   const auto kind = input.size() < 7 ? PlanMessage::kLocalPlan : static_cast<PlanMessage>(input[6]);
   if (kind == PlanMessage::kGlobalPlan) return run_global(input);
   if (kind == PlanMessage::kWriteResults) return run_results(input);
+  if (kind == PlanMessage::kLoadPlan) return run_load(input);
   run_local(input);
 }
 

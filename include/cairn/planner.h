@@ -150,6 +150,7 @@ class DefaultLoadPlanner : public LoadPlanner {
   virtual TensorView transform_tensor(const ReadItem& item, const TensorView& tensor);
 
   const LoadReport& report() const;  // of the last create_local_plan, also when it threw
+  const LoadPlannerOptions& options() const;
 
  protected:
   struct State;

@@ -10,6 +10,7 @@
 #include "engine/assemble.h"
 #include "engine/file_list.h"
 #include "engine/formats.h"
+#include "engine/stored_item.h"
 #include "engine/torch_elements.h"
 #include "engine/transforms.h"
 #include "format/dcp_metadata.h"
@@ -20,41 +21,6 @@ namespace {
 
 // zstd's best: a block of 128 KiB in four bytes.
 constexpr std::uint64_t kMostTransformGrowth = 32768;
-constexpr std::uint64_t kArchiveBytes = 1 << 20;
-
-std::uint64_t saturating_mul(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t product;
-  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::uint64_t>::max() : product;
-}
-
-std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::uint64_t>::max() : sum;
-}
-
-// The same failure with its place counted from the start of the file, not of the item.
-Error from_start_of_file(const Error& e, std::uint64_t offset, const std::string& file) {
-  Error moved(e.code(), e.message());
-  moved.in_file(e.file()).in_file(file).of_tensor(e.tensor()).while_doing(e.doing()).with_errno(e.os_error());
-  moved.at(e.offset().value_or(0) + offset);
-  return moved;
-}
-
-std::string kind_of(const Value& value) {
-  if (const auto* opaque = value.get_if<Opaque>()) return "an object of class " + opaque->class_name;
-  return "not one tensor but " + to_string(value, 60);
-}
-
-void check_is_chunk(const Value& root, const Box& chunk) {
-  const auto* tensor = root.get_if<StoredTensor>();
-  if (tensor == nullptr) {
-    throw Error(ErrorCode::kUnsupported, "the stored item is " + kind_of(root));
-  }
-  if (tensor->shape == chunk.sizes) return;
-  throw Error(ErrorCode::kCorrupt, fmt::format("the stored item has the shape {}, the metadata says {}",
-                                               to_string(tensor->shape), to_string(chunk.sizes)));
-}
-
 // A place in a file as the metadata gives it; a negative one is no place and fails when it is read.
 std::uint64_t as_size(std::int64_t n) { return n < 0 ? 0 : static_cast<std::uint64_t>(n); }
 
@@ -84,17 +50,10 @@ class DcpCheckpoint::Reader final : public ChunkReader {
   void read(std::size_t chunk, const Selection& from, const TensorView& to) const override {
     const std::size_t entry = entry_of(chunk);
     const Box& box = tensor_.chunks[chunk];
-    const auto elements = static_cast<std::uint64_t>(box.volume());
-    const std::uint64_t bytes = saturating_mul(elements, item_size(tensor_.properties.dtype));
-    // The declared size, twice in case it was stored in a wider type, and the archive around it.
-    const Item item = checkpoint_.open_item(entry, saturating_add(saturating_mul(bytes, 2), kArchiveBytes));
+    const Item item = checkpoint_.open_item(entry, most_tensor_bytes(box, tensor_.properties.dtype));
     try {
-      const Limits& limits = checkpoint_.limits_;
-      const auto file =
-          TorchFile::open(item.bytes, {limits.blob_pickle_bytes, limits.blob_zip_entries}, limits);
-      check_is_chunk(file->root(), box);
-      const std::uint64_t id = file->root().get<StoredTensor>().id;
-      read_box(elements_of(*file, file->tensors().at(id)), from, to);
+      const auto file = open_item_archive(item.bytes, checkpoint_.limits_);
+      read_box(elements_of(*file, chunk_in(*file, box)), from, to);
     } catch (const Error& e) {
       if (item.transformed) throw;
       throw from_start_of_file(e, item.offset_in_file, item.bytes->name());
@@ -258,16 +217,10 @@ DcpCheckpoint::Item DcpCheckpoint::open_item(std::size_t entry, std::uint64_t ma
 Value DcpCheckpoint::object(std::string_view name) const {
   const std::optional<std::size_t> entry = metadata_.storage_data.find(name, nullptr);
   if (!entry) fail_to_find_object(name);
-  const std::uint64_t growth = saturating_mul(as_size(metadata_.storage_data.length(*entry)), 32);
-  const Item item = open_item(*entry, saturating_add(limits_.torch_pickle_bytes, growth));
+  const std::uint64_t length = as_size(metadata_.storage_data.length(*entry));
+  const Item item = open_item(*entry, most_object_bytes(length, limits_));
   try {
-    const auto file = TorchFile::open(item.bytes, {limits_.torch_pickle_bytes, limits_.zip_entries}, limits_);
-    Value value = file->load();
-    if (auto* opaque = value.get_if<Opaque>()) {
-      // The pickle as it was written, so that it can be copied or handed to torch unchanged.
-      opaque->pickle = file->zip().read(*file->zip().find("data.pkl"), limits_.torch_pickle_bytes);
-    }
-    return value;
+    return load_object(item.bytes, limits_);
   } catch (const Error& e) {
     if (item.transformed) throw;
     throw from_start_of_file(e, item.offset_in_file, item.bytes->name());

@@ -23,8 +23,12 @@ std::uint64_t gap_allowed(std::uint64_t bytes) { return std::max(kSmallGap, byte
 
 class BoxReader {
  public:
-  BoxReader(const StoredElements& from, const Selection& selection, const TensorView& to)
-      : from_(from), to_(to), item_(item_size(from.dtype)), to_item_(item_size(to.dtype)) {
+  BoxReader(const StoredElements& from, const Selection& selection, const TensorView& to, bool sum)
+      : from_(from),
+        to_(to),
+        item_(item_size(from.dtype)),
+        to_item_(item_size(to.dtype)),
+        sum_(sum || from.crc) {
     std::uint64_t first = from.first_element;
     std::uint64_t last = from.first_element;
     for (std::size_t d = 0; d < selection.size(); ++d) {
@@ -47,9 +51,10 @@ class BoxReader {
     choose_block();
   }
 
-  void run() {
+  ReadRun run() {
     walk_outer();
     check_crc();
+    return run_;
   }
 
  private:
@@ -152,16 +157,19 @@ class BoxReader {
 
   void read(std::uint64_t offset, std::span<std::byte> bytes) {
     from_.source->read_at(from_.storage_offset + offset, bytes);
-    in_order_ = in_order_ && offset == next_;
-    next_ = offset + bytes.size();
-    if (in_order_ && from_.crc) crc_ = crc32(bytes, crc_);
+    if (!started_) run_ = {offset, offset, 0, true};
+    started_ = true;
+    run_.unbroken = run_.unbroken && offset == run_.end;
+    run_.end = offset + bytes.size();
+    if (run_.unbroken && sum_) run_.crc = crc32(bytes, run_.crc);
   }
 
   // Reads that followed each other from the storage's first byte to its last have seen all of it.
   void check_crc() const {
-    if (!from_.crc || !in_order_ || next_ != from_.storage_bytes || crc_ == *from_.crc) return;
+    const bool all = run_.unbroken && run_.begin == 0 && run_.end == from_.storage_bytes;
+    if (!from_.crc || !all || run_.crc == *from_.crc) return;
     throw Error(ErrorCode::kCorrupt,
-                fmt::format("the elements' CRC-32 is {:08x}, the archive says {:08x}", crc_, *from_.crc))
+                fmt::format("the elements' CRC-32 is {:08x}, the archive says {:08x}", run_.crc, *from_.crc))
         .at(from_.storage_offset);
   }
 
@@ -169,6 +177,7 @@ class BoxReader {
   const TensorView& to_;
   const std::uint64_t item_;
   const std::uint64_t to_item_;
+  const bool sum_;
   std::vector<Axis> axes_;
   std::uint64_t begin_ = 0;  // first wanted byte of the storage
   std::uint64_t end_ = 0;    // one past the last
@@ -177,19 +186,19 @@ class BoxReader {
   std::int64_t group_ = 1;
   bool dense_ = false;
   std::vector<std::byte> buffer_;
-  bool in_order_ = true;
-  std::uint64_t next_ = 0;
-  std::uint32_t crc_ = 0;
+  bool started_ = false;
+  ReadRun run_;
 };
 
 }  // namespace
 
-void read_box(const StoredElements& from, const Selection& selection, const TensorView& to) {
+void read_box(const StoredElements& from, const Selection& selection, const TensorView& to, ReadRun* run) {
   if (selection.size() != from.shape.rank() || from.strides.rank() != from.shape.rank()) {
     throw Error(ErrorCode::kInternal, "a selection and a stored tensor differ in rank");
   }
   if (to.numel() == 0) return;
-  BoxReader(from, selection, to).run();
+  const ReadRun done = BoxReader(from, selection, to, run != nullptr).run();
+  if (run != nullptr) *run = done;
 }
 
 }  // namespace cairn

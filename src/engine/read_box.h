@@ -29,11 +29,21 @@ inline constexpr std::uint64_t kSmallGap = 4096;
 // ... or no more than this part of the wanted bytes (1 / 20: 5 %).
 inline constexpr std::uint64_t kGapShare = 20;
 
+// The bytes of a storage that were read one after the other, and their CRC-32.
+struct ReadRun {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint32_t crc = 0;
+  bool unbroken = false;  // else the rest means nothing
+};
+
 // Copies the elements of a complete selection to `to`, whose shape is the selection's. Values convert as
 // cairn::copy does when the element types differ. Reads the wanted bytes and small gaps between them,
 // each once, in ascending order unless strides overlap. When that makes the whole storage, its CRC is
 // checked: Error kCorrupt when it is another. Error kCorrupt also when the elements leave the storage or
-// the storage leaves the source.
-void read_box(const StoredElements& from, const Selection& selection, const TensorView& to);
+// the storage leaves the source. With `run`, what was read is summed whatever part of the storage it is: a
+// caller who reads the storage in several calls joins the sums.
+void read_box(const StoredElements& from, const Selection& selection, const TensorView& to,
+              ReadRun* run = nullptr);
 
 }  // namespace cairn

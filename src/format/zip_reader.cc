@@ -24,8 +24,10 @@ namespace {
 
 using namespace zip;
 
-// Archives up to this size are read whole, by one read; it is also what is read of a larger one's end.
+// Archives up to this size are read whole, by one read; it is also how a larger one's directory is read.
 constexpr std::uint64_t kDirectoryPiece = 64 << 10;
+// What is read of a larger archive's end at first: it holds all that torch writes behind a single tensor.
+constexpr std::uint64_t kTailPiece = 4 << 10;
 // Local headers are read in pieces of this size: one holds the descriptor of a record, the header of the
 // next, and the padding that torch puts there.
 constexpr std::uint64_t kHeaderPiece = 4 << 10;
@@ -92,7 +94,7 @@ std::vector<ZipEntry> ArchiveParser::parse(std::string& top_folder) {
 }
 
 Directory ArchiveParser::find_directory() {
-  const std::uint64_t tail = std::min(size_, kDirectoryPiece);
+  const std::uint64_t tail = size_ <= kDirectoryPiece ? size_ : kTailPiece;
   back_.at(size_ - tail, tail);
   const Directory directory = read_end(back_, size_);
   if (directory.entries == 0) throw corrupt(directory.offset, "the archive has no records");

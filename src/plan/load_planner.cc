@@ -102,6 +102,8 @@ TensorView DefaultLoadPlanner::transform_tensor(const ReadItem& item, const Tens
 
 const LoadReport& DefaultLoadPlanner::report() const { return state_->report; }
 
+const LoadPlannerOptions& DefaultLoadPlanner::options() const { return state_->options; }
+
 EmptyStateDictLoadPlanner::EmptyStateDictLoadPlanner(std::optional<std::vector<std::string>> keys,
                                                      LoadPlannerOptions options)
     : DefaultLoadPlanner(options), keys_(std::move(keys)) {}

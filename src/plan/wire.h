@@ -23,7 +23,7 @@ namespace cairn {
 
 inline constexpr std::uint16_t kPlanWireVersion = 1;
 
-enum class PlanMessage : std::uint8_t { kLocalPlan = 1, kGlobalPlan = 2, kWriteResults = 3 };
+enum class PlanMessage : std::uint8_t { kLocalPlan = 1, kGlobalPlan = 2, kWriteResults = 3, kLoadPlan = 4 };
 
 // Encodes plans one after the other. Plans that share their tables are encoded in time proportional to
 // their items, whatever the tables hold. Two plans that mean the same have the same bytes.

@@ -1,0 +1,32 @@
+// The reader behind dcp_reader(), by its own name: load() may leave out steps that it knows it does not need.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/name_table.h"
+#include "cairn/checkpoint_storage.h"
+#include "engine/description.h"
+
+namespace cairn {
+
+class DcpReader final : public StorageReader {
+ public:
+  DcpReader(std::shared_ptr<const FileSystem> files, const ReadOptions& options);
+
+  std::string fetch_description() override;
+  const Metadata& set_up_storage_reader(std::string description, const ReaderRole& role) override;
+  void read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport& report) override;
+
+ private:
+  const ManifestFile* sums_of(const std::string& file) const;
+  int threads() const;
+
+  std::shared_ptr<const FileSystem> files_;
+  ReadOptions options_;
+  ReaderRole role_;
+  Description description_;
+  NameTable names_;  // of the metadata's entries, by position
+};
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+// What every rank has to know of a DCP checkpoint: its metadata and its checksums, as bytes that travel from
+// the rank that read them to the others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "cairn/limits.h"
+#include "cairn/metadata.h"
+#include "cairn/storage.h"
+#include "format/manifest.h"
+
+namespace cairn {
+
+// `.metadata` or one rank's `__{rank}.metadata`, and the manifest it names.
+struct DescriptionPart {
+  std::string name;           // of the metadata file
+  std::string metadata;       // its bytes
+  std::string manifest_name;  // empty: there is none
+  std::string manifest;
+};
+
+// Where the StorageMeta of a cairn save names its manifest.
+inline constexpr std::string_view kManifestEntry = "cairn_manifest";
+
+// The manifest that belongs to the metadata of a file.
+struct ManifestClaim {
+  std::string name;       // empty: the save was not cairn's
+  bool required = false;  // the save wrote one, so it has to be there
+};
+// Error(kCorrupt) when the metadata contradicts itself.
+ManifestClaim manifest_of(const Metadata& metadata, std::string_view name);
+
+// Reads `.metadata`, or all rank-local ones, and their manifests unless `manifests` is false.
+// Error(kNotFound) when the directory holds no checkpoint, kCorrupt when a manifest is missing.
+std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits);
+
+// A description, understood.
+struct Description {
+  Metadata metadata;
+  bool has_manifest = false;
+  std::unordered_map<std::string, ManifestFile> sums;  // by data file; without the items
+};
+
+// `root` is what to call the checkpoint in messages. Error(kCorrupt) for bytes that fetch_dcp_description
+// never makes, and when metadata and manifest do not belong together or have changed.
+Description read_description(std::string_view bytes, const std::string& root, bool verify,
+                             const Limits& limits);
+
+}  // namespace cairn

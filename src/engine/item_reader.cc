@@ -1,0 +1,314 @@
+#include "engine/item_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hash.h"
+#include "engine/stored_item.h"
+#include "engine/torch_elements.h"
+#include "engine/transforms.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kLargeInMemory = 1 << 20;  // smaller items are not worth asking for memory
+constexpr std::uint64_t kLeastCache = 8;           // blocks
+
+Selection selection_of(const ReadItem& item) {
+  Selection selection;
+  for (std::size_t d = 0; d < item.lengths.rank(); ++d)
+    selection.push_back({item.storage_offsets[d], item.lengths[d], 1});
+  return selection;
+}
+
+// The bytes of the records that opening and reading an item checks.
+std::uint64_t bytes_with_crc(const ZipReader& zip) {
+  const std::size_t folder = zip.top_folder().size() + 1;
+  std::uint64_t bytes = 0;
+  for (const ZipEntry& entry : zip.entries()) {
+    const std::string_view name = std::string_view(entry.name).substr(folder);
+    if (entry.crc != 0 && (name == "data.pkl" || name.starts_with("data/"))) bytes += entry.size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// A large tensor whose parts are read by several threads.
+struct ItemReader::LargeRead {
+  std::mutex mutex;
+  std::unique_ptr<TorchFile> file;
+  StoredElements elements;
+  std::optional<std::uint32_t> crc;  // to be compared with that of all parts
+  TensorView to;
+  std::size_t axis = 0;  // along which it is cut: the one with the longest stride
+  std::atomic<std::uint32_t> left = 0;
+  std::vector<ReadRun> runs;
+};
+
+ItemReader::ItemReader(ReadWork& work, LoadPlanner& planner, const FileSystem& files,
+                       const ReadOptions& options)
+    : work_(work),
+      planner_(planner),
+      files_(files),
+      options_(options),
+      cache_(kManifestBlock, std::max(options.memory_budget / 4, kLeastCache * kManifestBlock)),
+      memory_(options.memory_budget / 4),
+      open_(std::make_unique<OpenFile[]>(work.files.size())),
+      large_(std::make_unique<std::unique_ptr<LargeRead>[]>(work.large_items)),
+      written_(std::make_unique<std::atomic<bool>[]>(work.items.size())) {
+  for (std::size_t i = 0; i < work.files.size(); ++i) open_[i].units = work.files[i].units;
+  for (const ReadUnit& unit : work.units) {
+    if (unit.parts == 0 || unit.part != 0) continue;
+    large_[unit.large] = std::make_unique<LargeRead>();
+    large_[unit.large]->left = unit.parts;
+  }
+}
+
+ItemReader::~ItemReader() = default;
+
+void ItemReader::fill(ReadReport& report) const {
+  report.needed += work_.needed;
+  const std::uint64_t read = tally_.read;
+  const std::uint64_t verified = std::min<std::uint64_t>(tally_.verified, read);
+  report.read += read;
+  report.verified += verified;
+  report.unverified += read - verified;
+  for (std::size_t i = 0; i < work_.items.size(); ++i) {
+    if (written_[i]) report.written.push_back(work_.items[i].item->dest_index.fqn);
+  }
+  std::sort(report.written.begin(), report.written.end());
+  report.written.erase(std::unique(report.written.begin(), report.written.end()), report.written.end());
+}
+
+void ItemReader::run(const ReadUnit& unit) {
+  if (unit.parts == 0) {
+    run_small(unit);
+  } else {
+    run_large(unit);
+  }
+  finish_unit(work_.items[unit.first].file);
+}
+
+std::shared_ptr<const PlannedSource> ItemReader::source_of(std::uint32_t file) {
+  OpenFile& open = open_[file];
+  const std::lock_guard lock(open.mutex);
+  if (open.source == nullptr) {
+    const FileWork& work = work_.files[file];
+    std::shared_ptr<const ByteSource> source = files_.open(work.name);
+    if (source->size() != work.size) {
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("the file has {} bytes now and had {} a moment ago", source->size(), work.size))
+          .in_file(source->name());
+    }
+    open.source = std::make_shared<PlannedSource>(std::move(source), work.plan, cache_, tally_);
+  }
+  return open.source;
+}
+
+// A file is closed when the last of its units is done.
+void ItemReader::finish_unit(std::uint32_t file) {
+  if (--open_[file].units != 0) return;
+  const std::lock_guard lock(open_[file].mutex);
+  open_[file].source.reset();
+}
+
+Error ItemReader::told(const Error& e, const WantedItem& wanted) const {
+  const std::string file = files_.root() + "/" + work_.files[wanted.file].name;
+  // A place in what a transform made is no place in the file: the item's own is.
+  Error placeless(e.code(), e.message());
+  placeless.in_file(e.file()).of_tensor(e.tensor()).while_doing(e.doing()).with_errno(e.os_error());
+  Error moved = from_start_of_file(wanted.transforms->empty() ? e : placeless, wanted.offset, file);
+  moved.of_tensor(wanted.item->storage_index.fqn);
+  return moved;
+}
+
+// Whether all blocks of the item are checked against the manifest as they are read.
+bool ItemReader::is_checked(const WantedItem& wanted) const {
+  const PlannedFile& plan = work_.files[wanted.file].plan;
+  if (plan.crcs == nullptr) return false;
+  const std::uint64_t first = wanted.offset / kManifestBlock;
+  const std::uint64_t last = (wanted.offset + std::max<std::uint64_t>(wanted.length, 1) - 1) / kManifestBlock;
+  const auto begin = std::lower_bound(plan.whole_blocks.begin(), plan.whole_blocks.end(), first);
+  const auto end = std::upper_bound(begin, plan.whole_blocks.end(), last);
+  return static_cast<std::uint64_t>(end - begin) == last - first + 1;
+}
+
+TensorView ItemReader::destination(std::size_t at) {
+  const ReadItem& item = *work_.items[at].item;
+  TensorView view = planner_.resolve_tensor(item);
+  if (view.shape != item.lengths) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("the planner gives a destination of shape {} for {}",
+                                                         to_string(view.shape), to_string(item.lengths)));
+  }
+  if (view.device.kind != Device::Kind::kCpu) {
+    throw Error(ErrorCode::kUnsupported, "the planner gives a destination that is not in the CPU's memory");
+  }
+  return view;
+}
+
+void ItemReader::run_small(const ReadUnit& unit) {
+  const std::shared_ptr<const PlannedSource> source = source_of(work_.items[unit.first].file);
+  for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
+    if (stopped()) throw Error(ErrorCode::kCancelled, "the load has failed elsewhere");
+    read_small(i, *source);
+    done_ += work_.items[i].needed;
+  }
+}
+
+void ItemReader::read_small(std::size_t at, const PlannedSource& source) {
+  const WantedItem& wanted = work_.items[at];
+  if (wanted.tensor != nullptr && wanted.needed == 0) {
+    return planner_.commit_tensor(*wanted.item, destination(at));
+  }
+  // The item, and what its transforms make of it.
+  std::uint64_t memory = wanted.length;
+  std::uint64_t most = 0;
+  if (!wanted.transforms->empty()) {
+    most = wanted.tensor == nullptr ? most_object_bytes(wanted.length, options_.limits)
+                                    : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
+    memory = saturating_add(memory, wanted.tensor == nullptr ? wanted.length : most / 2);
+  }
+  std::optional<MemoryBudget::Claim> claim;
+  if (memory > kLargeInMemory) claim.emplace(memory_, memory);
+  PodVector<std::byte> bytes;
+  try {
+    source.read_at(wanted.offset, {bytes.extend(wanted.length), wanted.length});
+  } catch (Error& e) {
+    e.of_tensor(wanted.item->storage_index.fqn);
+    throw;
+  }
+  try {
+    auto item = memory_source({bytes.data(), bytes.size()}, source.name());
+    if (!wanted.transforms->empty()) item = undo_transforms(std::move(item), *wanted.transforms, most);
+    read_from_memory(at, item, is_checked(wanted));
+  } catch (const Error& e) {
+    throw told(e, wanted);
+  }
+}
+
+void ItemReader::read_from_memory(std::size_t at, const std::shared_ptr<const ByteSource>& bytes,
+                                  bool checked) {
+  if (work_.items[at].tensor != nullptr) {
+    read_tensor(at, bytes, checked);
+  } else {
+    read_object(at, bytes, checked);
+  }
+}
+
+void ItemReader::read_tensor(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked) {
+  const WantedItem& wanted = work_.items[at];
+  const auto file = open_item_archive(bytes, options_.limits);
+  const TorchFile::Stored& stored = chunk_in(*file, *wanted.chunk);
+  StoredElements elements = elements_of(*file, stored);
+  elements.crc.reset();
+  if (!checked && options_.verify != Verify::kNone && stored.crc != 0) {
+    file->zip().verify(*file->zip().find("data/" + stored.storage_key));
+    if (wanted.transforms->empty()) tally_.verified += bytes_with_crc(file->zip());
+  }
+  const TensorView to = destination(at);
+  written_[at] = true;
+  read_box(elements, selection_of(*wanted.item), to);
+  planner_.commit_tensor(*wanted.item, to);
+}
+
+void ItemReader::read_object(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked) {
+  const WantedItem& wanted = work_.items[at];
+  if (std::string* raw = planner_.resolve_bytes(*wanted.item)) {
+    *raw = read_all(*bytes);
+    written_[at] = true;
+    return;
+  }
+  Value value = load_object(bytes, options_.limits);
+  if (!checked && wanted.transforms->empty()) {
+    const ZipReader zip(bytes, {options_.limits.zip_entries, false, false}, options_.limits);
+    tally_.verified += bytes_with_crc(zip);
+  }
+  written_[at] = true;
+  planner_.load_bytes(*wanted.item, std::move(value));
+}
+
+void ItemReader::run_large(const ReadUnit& unit) {
+  const WantedItem& wanted = work_.items[unit.first];
+  LargeRead& large = *large_[unit.large];
+  try {
+    if (wanted.needed > 0) {
+      open_large(large, unit.first);
+      Selection selection = selection_of(*wanted.item);
+      TensorView to = large.to;
+      if (unit.parts > 1) {
+        const std::int64_t count = wanted.item->lengths[large.axis];
+        const auto cut = [&](std::uint32_t part) {
+          return count / unit.parts * part + count % unit.parts * part / unit.parts;
+        };
+        const std::int64_t begin = cut(unit.part), end = cut(unit.part + 1);
+        selection[large.axis].start += begin;
+        selection[large.axis].count = end - begin;
+        Box box = Box::whole(to.shape);
+        box.offsets[large.axis] = begin;
+        box.sizes[large.axis] = end - begin;
+        to = to.narrow(box);
+      }
+      if (to.numel() > 0) {
+        ReadRun run;
+        written_[unit.first] = true;
+        read_box(large.elements, selection, to, large.crc ? &run : nullptr);
+        const std::lock_guard lock(large.mutex);
+        large.runs.push_back(run);
+      }
+    } else if (unit.part == 0) {
+      large.to = destination(unit.first);
+    }
+    done_ += wanted.needed / unit.parts;
+    if (--large.left == 0) finish_large(large, unit.first);
+  } catch (const Error& e) {
+    throw told(e, wanted);
+  }
+}
+
+void ItemReader::open_large(LargeRead& large, std::size_t at) {
+  const WantedItem& wanted = work_.items[at];
+  const std::lock_guard lock(large.mutex);
+  if (large.file != nullptr) return;
+  auto file =
+      open_item_archive(slice_of(source_of(wanted.file), wanted.offset, wanted.length), options_.limits);
+  const TorchFile::Stored& stored = chunk_in(*file, *wanted.chunk);
+  large.elements = elements_of(*file, stored);
+  if (options_.verify != Verify::kNone && !is_checked(wanted)) large.crc = large.elements.crc;
+  large.elements.crc.reset();
+  large.to = destination(at);
+  for (std::size_t d = 0; d < stored.tensor.shape.rank(); ++d) {
+    const bool longer = stored.tensor.strides[d] > stored.tensor.strides[large.axis];
+    if (wanted.item->lengths[d] > 1 && (wanted.item->lengths[large.axis] <= 1 || longer)) large.axis = d;
+  }
+  large.file = std::move(file);
+}
+
+// All parts have arrived. When they make up the whole storage, it is known whether they are right.
+void ItemReader::finish_large(LargeRead& large, std::size_t at) {
+  std::sort(large.runs.begin(), large.runs.end(),
+            [](const ReadRun& a, const ReadRun& b) { return a.begin < b.begin; });
+  std::uint64_t end = 0;
+  std::uint32_t crc = 0;
+  bool whole = large.crc.has_value();
+  for (const ReadRun& run : large.runs) {
+    whole = whole && run.unbroken && run.begin == end;
+    if (!whole) break;
+    crc = crc32_combine(crc, run.crc, run.end - run.begin);
+    end = run.end;
+  }
+  if (whole && end == large.elements.storage_bytes) {
+    if (crc != *large.crc) {
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("the elements' CRC-32 is {:08x}, the archive says {:08x}", crc, *large.crc))
+          .at(large.elements.storage_offset);
+    }
+    tally_.verified += end;
+  }
+  planner_.commit_tensor(*work_.items[at].item, large.to);
+  large.file.reset();
+}
+
+}  // namespace cairn
