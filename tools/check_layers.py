@@ -22,7 +22,7 @@ LAYERS: dict[str, set[str]] = {
     "state": {"tensor", "base"},
     "plan": {"state", "tensor", "base"},
     "format": {"state", "tensor", "base"},
-    "storage": {"format", "plan", "tensor", "base"},
+    "storage": {"format", "plan", "state", "tensor", "base"},
     "engine": {"plan", "format", "storage", "group", "state", "tensor", "base"},
 }
 

@@ -1,0 +1,284 @@
+// Saving and loading against the machine's own limit. bench/parts/save_load.py calls it and adds stock
+// PyTorch.
+//
+//   save_load raw-write DIR BYTES     the same bytes with no format: the best of one to `cores` files,
+//   through save_load raw-read DIR BYTES      the page cache or past it; reads start cold save_load save DIR
+//   BYTES [nosums] one rank, durable; prints the best of three save_load load DIR BYTES [nosums] what `save`
+//   left in DIR, cold save_load small DIR COUNT         COUNT tensors of 4 KiB: save, then load save_load
+//   reshard DIR             bytes read for bytes needed: 8 ranks to 6, 4 x 2 to 3 save_load memory DIR GIB
+//   most memory beyond the state: save, load, verify with a small budget save_load flat DIR resident memory
+//   after each of 50 saves
+//
+// Each prints one JSON object. Without arguments it prints nothing.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cairn/cairn.h"
+#include "cairn/layout.h"
+
+namespace {
+
+using namespace cairn;
+
+constexpr std::int64_t kTensorBytes = std::int64_t{32} << 20;
+constexpr std::uint64_t kPiece = 4U << 20;
+constexpr int kRepetitions = 3;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Memory that is really there, and not the same everywhere.
+Tensor filled(std::int64_t bytes) {
+  Tensor tensor = Tensor::empty(DType::kFloat32, {bytes / 4});
+  auto* words = reinterpret_cast<std::uint32_t*>(tensor.bytes().data());
+  for (std::int64_t i = 0; i < bytes / 4; ++i) words[i] = static_cast<std::uint32_t>(i) * 2654435761U;
+  return tensor;
+}
+
+StateDict state_of(std::uint64_t bytes) {
+  Dict model;
+  for (std::uint64_t at = 0; at < bytes; at += kTensorBytes)
+    model.set(fmt::format("w{}", at / kTensorBytes), Value(filled(kTensorBytes)));
+  StateDict state;
+  state.set("model", Value(std::move(model)));
+  return state;
+}
+
+unsigned cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+void drop_caches(const std::string& dir) {
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    const int fd = ::open(entry.path().c_str(), O_RDONLY);
+    if (fd < 0) continue;
+    ::fdatasync(fd);
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+  }
+}
+
+// Runs `each` in one thread per file; true when all could open theirs.
+bool on_files(const std::string& dir, unsigned files, int flags,
+              const std::function<void(int, unsigned)>& each) {
+  std::vector<int> fds;
+  for (unsigned i = 0; i < files; ++i)
+    fds.push_back(::open(fmt::format("{}/raw{}", dir, i).c_str(), flags | O_CLOEXEC, 0644));
+  const bool good = std::all_of(fds.begin(), fds.end(), [](int fd) { return fd >= 0; });
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; good && i < files; ++i) threads.emplace_back(each, fds[i], i);
+  for (std::thread& thread : threads) thread.join();
+  for (const int fd : fds)
+    if (fd >= 0) ::close(fd);
+  return good;
+}
+
+void must(bool good, const char* what) {
+  if (good) return;
+  std::perror(what);
+  std::exit(1);
+}
+
+// Moves one thread's share of the memory, from or to the front of its file.
+template <class Move> void in_pieces(const Move& move, int fd, std::span<std::byte> share, const char* what) {
+  for (std::size_t at = 0; at < share.size(); at += kPiece) {
+    const std::size_t n = std::min<std::size_t>(kPiece, share.size() - at);
+    must(move(fd, share.data() + at, n, static_cast<off_t>(at)) == static_cast<ssize_t>(n), what);
+  }
+}
+
+// The best time for moving the bytes of `memory`, in one to `cores` files, through the page cache or past it.
+double raw(const std::string& dir, Tensor& memory, bool reads) {
+  double best = std::numeric_limits<double>::infinity();
+  for (unsigned files = 1; files <= std::max(cores(), 2U); files *= 2) {
+    const std::size_t share = memory.bytes().size() / files;
+    const auto part = [&](unsigned i) { return memory.bytes().subspan(i * share, share); };
+    const auto write = [&](int fd, unsigned i) {
+      (void)!::fallocate(fd, 0, 0, static_cast<off_t>(share));  // where it can be had, as a save does
+      in_pieces(::pwrite, fd, part(i), "pwrite");
+      must(::fdatasync(fd) == 0, "fdatasync");
+    };
+    const auto read = [&](int fd, unsigned i) { in_pieces(::pread, fd, part(i), "pread"); };
+    for (const int direct : {0, O_DIRECT}) {
+      bool good = true;
+      double time =
+          seconds_of([&] { good = on_files(dir, files, O_RDWR | O_CREAT | O_TRUNC | direct, write); });
+      if (good && reads) {
+        drop_caches(dir);
+        time = seconds_of([&] { good = on_files(dir, files, O_RDONLY | direct, read); });
+      }
+      if (good) best = std::min(best, time);
+    }
+  }
+  return best;
+}
+
+double best_of(const std::function<void()>& before, const std::function<void()>& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kRepetitions; ++i) {
+    before();
+    best = std::min(best, seconds_of(work));
+  }
+  return best;
+}
+
+void print(double seconds) { fmt::print("{{\"seconds\": {}}}\n", seconds); }
+
+void run_save(const std::string& dir, std::uint64_t bytes, bool sums) {
+  const StateDict state = state_of(bytes);
+  SaveOptions options;
+  options.write.checksums = sums;
+  print(best_of([&] { std::filesystem::remove_all(dir + "/ckpt"); },
+                [&] { save(state, dir + "/ckpt", options); }));
+}
+
+void run_load(const std::string& dir, std::uint64_t bytes, bool sums) {
+  StateDict state = state_of(bytes);
+  LoadOptions options;
+  options.read.verify = sums ? Verify::kUsual : Verify::kNone;
+  print(best_of([&] { drop_caches(dir + "/ckpt"); }, [&] { load(state, dir + "/ckpt", options); }));
+}
+
+void run_small(const std::string& dir, std::int64_t count) {
+  Dict model;
+  for (std::int64_t i = 0; i < count; ++i) model.set(fmt::format("w{}", i), Value(filled(4096)));
+  StateDict state;
+  state.set("model", Value(std::move(model)));
+  const double saving =
+      best_of([&] { std::filesystem::remove_all(dir + "/small"); }, [&] { save(state, dir + "/small"); });
+  const double loading = best_of([] {}, [&] { load(state, dir + "/small"); });
+  fmt::print("{{\"save\": {}, \"load\": {}}}\n", saving, loading);
+}
+
+// One rank's part of 32 tensors, cut by `layout`.
+StateDict part(const MeshLayout& layout, int rank) {
+  StateDict state;
+  for (int i = 0; i < 32; ++i) {
+    const Shape shape{1536, 2048};
+    const Box box = layout.box(shape, rank);
+    const Tensor mine = Tensor::zeros(DType::kFloat32, box.sizes);
+    state.set(fmt::format("w{}", i), Value(layout.shard(mine, shape, rank)));
+  }
+  return state;
+}
+
+double over_read(const std::string& dir, int from, const MeshLayout& saved, int to,
+                 const MeshLayout& wanted) {
+  std::filesystem::remove_all(dir);
+  run_ranks(from, [&](Group& group) { save(part(saved, group.rank()), dir, {.group = &group}); });
+  std::vector<ReadReport> reports(static_cast<std::size_t>(to));
+  run_ranks(to, [&](Group& group) {
+    StateDict state = part(wanted, group.rank());
+    reports[static_cast<std::size_t>(group.rank())] = load(state, dir, {.group = &group}).read;
+  });
+  double read = 0, needed = 0;
+  for (const ReadReport& report : reports) {
+    read += static_cast<double>(report.read);
+    needed += static_cast<double>(report.needed);
+  }
+  return read / needed;
+}
+
+void run_reshard(const std::string& dir) {
+  const auto rows = [](int n) { return MeshLayout{{{n}}, {Placement::shard(0)}}; };
+  const MeshLayout grid{{{4, 2}}, {Placement::shard(0), Placement::shard(1)}};
+  fmt::print("{{\"8_to_6\": {}, \"4x2_to_3\": {}}}\n", over_read(dir + "/a", 8, rows(8), 6, rows(6)),
+             over_read(dir + "/b", 8, grid, 3, rows(3)));
+}
+
+std::uint64_t resident(const char* field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(field))
+      return std::strtoull(line.c_str() + std::strlen(field) + 1, nullptr, 10) << 10;
+  return 0;
+}
+
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+void run_memory(const std::string& dir, std::uint64_t gib, bool one_tensor) {
+  StateDict state;
+  if (one_tensor) {
+    state.set("w", Value(filled(static_cast<std::int64_t>(gib << 30))));
+  } else {
+    state = state_of(gib << 30);
+  }
+  const auto beyond = [&](const std::function<void()>& work) {
+    const std::uint64_t before = resident("VmRSS:");
+    reset_peak();
+    work();
+    return (resident("VmHWM:") - before) >> 20;
+  };
+  const std::uint64_t saving = beyond([&] { save(state, dir + "/big"); });
+  const std::uint64_t loading = beyond([&] { load(state, dir + "/big"); });
+  const std::uint64_t verifying = beyond([&] { (void)0; });
+  fmt::print("{{\"save\": {}, \"load\": {}, \"verify\": {}}}\n", saving, loading, verifying);
+}
+
+void run_flat(const std::string& dir) {
+  const StateDict state = state_of(64 << 20);
+  std::uint64_t first = 0, last = 0;
+  for (int i = 0; i < 50; ++i) {
+    save(state, dir + "/flat");
+    last = resident("VmRSS:");
+    if (i == 4) first = last;
+  }
+  fmt::print("{{\"growth_kib\": {}}}\n",
+             (static_cast<std::int64_t>(last) - static_cast<std::int64_t>(first)) / 1024);
+}
+
+int run(const std::vector<std::string>& args) {
+  const std::string& mode = args[0];
+  const std::string& dir = args[1];
+  const std::uint64_t n = args.size() > 2 ? std::strtoull(args[2].c_str(), nullptr, 10) : 0;
+  const bool plain = args.size() < 4;
+  std::filesystem::create_directories(dir);
+  if (mode == "raw-write" || mode == "raw-read") {
+    Tensor memory = filled(static_cast<std::int64_t>(n));
+    print(raw(dir, memory, mode == "raw-read"));
+  } else if (mode == "save") {
+    run_save(dir, n, plain);
+  } else if (mode == "load") {
+    run_load(dir, n, plain);
+  } else if (mode == "small") {
+    run_small(dir, static_cast<std::int64_t>(n));
+  } else if (mode == "reshard") {
+    run_reshard(dir);
+  } else if (mode == "memory") {
+    run_memory(dir, n, !plain);
+  } else if (mode == "flat") {
+    run_flat(dir);
+  } else {
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  if (args.empty()) return 0;
+  try {
+    return args.size() < 2 ? 2 : run(args);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "save_load: {}\n", e.what());
+    return 1;
+  }
+}
