@@ -20,6 +20,8 @@ constexpr Command kCommands[] = {
     {"rewrite-safetensors", probe_rewrite_safetensors},
     {"plan", probe_plan},
     {"load-plan", probe_load_plan},
+    {"save", probe_save},
+    {"load", probe_load},
 };
 
 int usage() {

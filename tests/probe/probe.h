@@ -13,3 +13,5 @@ int probe_rewrite_metadata(int argc, char** argv);
 int probe_rewrite_safetensors(int argc, char** argv);
 int probe_plan(int argc, char** argv);
 int probe_load_plan(int argc, char** argv);
+int probe_save(int argc, char** argv);
+int probe_load(int argc, char** argv);
