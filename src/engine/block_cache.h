@@ -67,12 +67,12 @@ class BlockCache {
 
   const std::uint64_t block_bytes_;
   const std::size_t most_;  // blocks
+  std::mutex spare_mutex_;
+  std::vector<Tensor> spare_;  // outlives the entries, which give their memory back to it
   std::mutex mutex_;
   std::condition_variable filled_;
   Entries entries_;
   std::unordered_map<Key, Entries::iterator, KeyHash> by_key_;
-  std::mutex spare_mutex_;
-  std::vector<Tensor> spare_;
 };
 
 }  // namespace cairn
