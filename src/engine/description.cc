@@ -46,13 +46,22 @@ Metadata parse(const DescriptionPart& part, const std::string& root, const Limit
   }
 }
 
+ManifestClaim claim_of(const Metadata& metadata, std::string_view name, const std::string& root) {
+  try {
+    return manifest_of(metadata, name);
+  } catch (Error& e) {
+    e.in_file(root + "/" + std::string(name));
+    throw;
+  }
+}
+
 DescriptionPart fetch_part(const FileSystem& files, std::string_view name, bool manifests,
                            const Limits& limits) {
   DescriptionPart part;
   part.name = name;
   part.metadata = read_bounded(files, name, limits.metadata_bytes);
   if (!manifests) return part;
-  const ManifestClaim claim = manifest_of(parse(part, files.root(), limits), name);
+  const ManifestClaim claim = claim_of(parse(part, files.root(), limits), name, files.root());
   if (claim.name.empty()) return part;
   if (!files.stat(claim.name)) {
     if (claim.required) throw ManifestIsGone{claim.name};
@@ -157,6 +166,18 @@ void check_metadata(const DescriptionPart& part, const Manifest& manifest, const
       .at(at);
 }
 
+// Metadata that does not say which save it is of cannot be of a save whose files say so: it has changed.
+void require_foreign_files(const Metadata& metadata) {
+  for (const std::string& file : metadata.storage_data.files()) {
+    const std::optional<DcpName> name = parse_dcp_name(file);
+    if (!name || !name->save) continue;
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("the metadata names the file {} of a save by cairn, but not the "
+                            "save: it has changed since it was written",
+                            file));
+  }
+}
+
 Manifest read_part_manifest(const DescriptionPart& part, const Metadata& metadata, const std::string& root,
                             const Limits& limits) {
   const std::string path = root + "/" + part.manifest_name;
@@ -185,15 +206,17 @@ Manifest read_part_manifest(const DescriptionPart& part, const Metadata& metadat
 }  // namespace
 
 ManifestClaim manifest_of(const Metadata& metadata, std::string_view name) {
-  if (!metadata.storage_meta) return {};
-  const StorageMeta& meta = *metadata.storage_meta;
+  const StorageMeta meta = metadata.storage_meta.value_or(StorageMeta());
   ManifestClaim claim;
   if (const auto save = meta.save_id ? save_id_from(*meta.save_id) : std::nullopt) {
     const std::optional<DcpName> dcp_name = parse_dcp_name(name);
     claim.name = manifest_name(*save, dcp_name ? dcp_name->rank : std::nullopt);
   }
   const Value* said = meta.extra.find(Key(std::string(kManifestEntry)));
-  if (said == nullptr) return claim;
+  if (said == nullptr) {
+    if (claim.name.empty()) require_foreign_files(metadata);
+    return claim;
+  }
   claim.required = true;
   const auto* text = said->get_if<std::string>();
   if (text == nullptr || claim.name.empty() || *text != claim.name) {
@@ -235,7 +258,7 @@ Description read_description(std::string_view bytes, const std::string& root, bo
   for (const DescriptionPart& part : cut(bytes)) {
     all.push_back(parse(part, root, limits));
     if (!verify) continue;
-    const ManifestClaim claim = manifest_of(all.back(), part.name);
+    const ManifestClaim claim = claim_of(all.back(), part.name, root);
     const bool absent = part.manifest_name.empty() && !claim.required;
     if (!absent && part.manifest_name != claim.name) {
       throw Error(ErrorCode::kCorrupt, "a description of a checkpoint contradicts itself").in_file(root);

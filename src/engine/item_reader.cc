@@ -23,15 +23,32 @@ Selection selection_of(const ReadItem& item) {
   return selection;
 }
 
-// The bytes of the records that opening and reading an item checks.
-std::uint64_t bytes_with_crc(const ZipReader& zip) {
-  const std::size_t folder = zip.top_folder().size() + 1;
-  std::uint64_t bytes = 0;
-  for (const ZipEntry& entry : zip.entries()) {
-    const std::string_view name = std::string_view(entry.name).substr(folder);
-    if (entry.crc != 0 && (name == "data.pkl" || name.starts_with("data/"))) bytes += entry.size;
-  }
-  return bytes;
+// What an item needs while it is read: its bytes, and what its transforms make of them.
+std::uint64_t memory_for(const WantedItem& wanted) {
+  if (wanted.transforms->empty()) return wanted.length;
+  const std::uint64_t plain = wanted.tensor == nullptr
+                                  ? wanted.length
+                                  : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype) / 2;
+  return saturating_add(wanted.length, plain);
+}
+
+void check_crc(ByteSpan storage, std::uint32_t expected, std::uint64_t offset) {
+  const std::uint32_t crc = crc32(storage);
+  if (crc == expected) return;
+  throw Error(ErrorCode::kCorrupt,
+              fmt::format("the elements' CRC-32 is {:08x}, the archive says {:08x}", crc, expected))
+      .at(offset);
+}
+
+// A stored tensor whose storage is in memory. TorchFile has seen that all its elements lie in there.
+TensorView view_of(const TorchFile::Stored& stored, ByteSpan storage) {
+  TensorView view;
+  // Nobody writes through it.
+  view.data = const_cast<std::byte*>(storage.data()) + stored.first_element * item_size(stored.tensor.dtype);
+  view.dtype = stored.tensor.dtype;
+  view.shape = stored.tensor.shape;
+  view.strides = stored.tensor.strides;
+  return view;
 }
 
 }  // namespace
@@ -83,9 +100,9 @@ void ItemReader::fill(ReadReport& report) const {
   report.written.erase(std::unique(report.written.begin(), report.written.end()), report.written.end());
 }
 
-void ItemReader::run(const ReadUnit& unit) {
+void ItemReader::run(const ReadUnit& unit, Scratch& scratch) {
   if (unit.parts == 0) {
-    run_small(unit);
+    run_small(unit, scratch);
   } else {
     run_large(unit);
   }
@@ -149,83 +166,91 @@ TensorView ItemReader::destination(std::size_t at) {
   return view;
 }
 
-void ItemReader::run_small(const ReadUnit& unit) {
+void ItemReader::run_small(const ReadUnit& unit, Scratch& scratch) {
   const std::shared_ptr<const PlannedSource> source = source_of(work_.items[unit.first].file);
   for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
     if (stopped()) throw Error(ErrorCode::kCancelled, "the load has failed elsewhere");
-    read_small(i, *source);
+    read_small(i, *source, scratch);
     done_ += work_.items[i].needed;
   }
 }
 
-void ItemReader::read_small(std::size_t at, const PlannedSource& source) {
+void ItemReader::read_small(std::size_t at, const PlannedSource& source, Scratch& scratch) {
   const WantedItem& wanted = work_.items[at];
   if (wanted.tensor != nullptr && wanted.needed == 0) {
     return planner_.commit_tensor(*wanted.item, destination(at));
   }
-  // The item, and what its transforms make of it.
-  std::uint64_t memory = wanted.length;
-  std::uint64_t most = 0;
-  if (!wanted.transforms->empty()) {
-    most = wanted.tensor == nullptr ? most_object_bytes(wanted.length, options_.limits)
-                                    : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
-    memory = saturating_add(memory, wanted.tensor == nullptr ? wanted.length : most / 2);
-  }
   std::optional<MemoryBudget::Claim> claim;
-  if (memory > kLargeInMemory) claim.emplace(memory_, memory);
-  PodVector<std::byte> bytes;
+  if (const std::uint64_t memory = memory_for(wanted); memory > kLargeInMemory)
+    claim.emplace(memory_, memory);
+  scratch.bytes.clear();
   try {
-    source.read_at(wanted.offset, {bytes.extend(wanted.length), wanted.length});
+    source.read_at(wanted.offset, {scratch.bytes.extend(wanted.length), wanted.length});
   } catch (Error& e) {
     e.of_tensor(wanted.item->storage_index.fqn);
     throw;
   }
   try {
-    auto item = memory_source({bytes.data(), bytes.size()}, source.name());
-    if (!wanted.transforms->empty()) item = undo_transforms(std::move(item), *wanted.transforms, most);
-    read_from_memory(at, item, is_checked(wanted));
+    const ByteSpan item(scratch.bytes.data(), scratch.bytes.size());
+    if (!wanted.transforms->empty()) {
+      read_transformed(at, source.name(), scratch);
+    } else if (wanted.tensor != nullptr) {
+      read_tensor(at, item, source.name(), scratch);
+    } else {
+      read_object(at, item, source.name());
+    }
   } catch (const Error& e) {
     throw told(e, wanted);
   }
+  if (wanted.length > kLargeInMemory) scratch.bytes = {};
 }
 
-void ItemReader::read_from_memory(std::size_t at, const std::shared_ptr<const ByteSource>& bytes,
-                                  bool checked) {
-  if (work_.items[at].tensor != nullptr) {
-    read_tensor(at, bytes, checked);
+void ItemReader::read_transformed(std::size_t at, const std::string& name, Scratch& scratch) {
+  const WantedItem& wanted = work_.items[at];
+  const std::uint64_t most = wanted.tensor == nullptr
+                                 ? most_object_bytes(wanted.length, options_.limits)
+                                 : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
+  const auto stored = memory_source({scratch.bytes.data(), scratch.bytes.size()}, name);
+  const std::string plain = undo_transforms_in_memory(*stored, *wanted.transforms, most);
+  if (wanted.tensor != nullptr) {
+    read_tensor(at, as_bytes(plain), name, scratch);
   } else {
-    read_object(at, bytes, checked);
+    read_object(at, as_bytes(plain), name);
   }
 }
 
-void ItemReader::read_tensor(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked) {
+void ItemReader::read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch) {
   const WantedItem& wanted = work_.items[at];
-  const auto file = open_item_archive(bytes, options_.limits);
-  const TorchFile::Stored& stored = chunk_in(*file, *wanted.chunk);
-  StoredElements elements = elements_of(*file, stored);
-  elements.crc.reset();
-  if (!checked && options_.verify != Verify::kNone && stored.crc != 0) {
-    file->zip().verify(*file->zip().find("data/" + stored.storage_key));
-    if (wanted.transforms->empty()) tally_.verified += bytes_with_crc(file->zip());
+  const TorchFile::Stored* stored = scratch.known.find(item);
+  std::unique_ptr<TorchFile> file;
+  if (stored == nullptr) {
+    file = open_item_archive(memory_source(item, name), options_.limits);
+    stored = &chunk_in(*file, *wanted.chunk);
+    scratch.known.remember(item, *file);
+  }
+  check_shape(stored->tensor.shape, *wanted.chunk);
+  const ByteSpan storage = item.subspan(stored->data_offset, stored->storage_bytes);
+  if (options_.verify != Verify::kNone && stored->crc != 0 && !is_checked(wanted)) {
+    check_crc(storage, stored->crc, stored->data_offset);
+    if (wanted.transforms->empty()) tally_.verified += storage.size();
   }
   const TensorView to = destination(at);
   written_[at] = true;
-  read_box(elements, selection_of(*wanted.item), to);
+  copy(view_of(*stored, storage).narrow({wanted.item->storage_offsets, wanted.item->lengths}), to);
   planner_.commit_tensor(*wanted.item, to);
 }
 
-void ItemReader::read_object(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked) {
+void ItemReader::read_object(std::size_t at, ByteSpan item, const std::string& name) {
   const WantedItem& wanted = work_.items[at];
   if (std::string* raw = planner_.resolve_bytes(*wanted.item)) {
-    *raw = read_all(*bytes);
+    *raw = as_text(item);
     written_[at] = true;
     return;
   }
-  Value value = load_object(bytes, options_.limits);
-  if (!checked && wanted.transforms->empty()) {
-    const ZipReader zip(bytes, {options_.limits.zip_entries, false, false}, options_.limits);
-    tally_.verified += bytes_with_crc(zip);
-  }
+  std::uint64_t checked = 0;  // by the archive's own checksums
+  Value value = load_object(memory_source(item, name), options_.limits, &checked);
+  if (options_.verify != Verify::kNone && wanted.transforms->empty() && !is_checked(wanted))
+    tally_.verified += checked;
   written_[at] = true;
   planner_.load_bytes(*wanted.item, std::move(value));
 }

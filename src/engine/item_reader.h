@@ -15,6 +15,7 @@
 #include "engine/planned_source.h"
 #include "engine/read_box.h"
 #include "engine/read_work.h"
+#include "format/known_archives.h"
 #include "format/torch_file.h"
 
 namespace cairn {
@@ -25,8 +26,13 @@ class ItemReader {
   ItemReader(ReadWork& work, LoadPlanner& planner, const FileSystem& files, const ReadOptions& options);
   ~ItemReader();
 
+  // What a thread keeps from unit to unit.
+  struct Scratch {
+    PodVector<std::byte> bytes;
+    KnownArchives known;
+  };
   // Errors name the tensor, the file and the place in it.
-  void run(const ReadUnit& unit);
+  void run(const ReadUnit& unit, Scratch& scratch);
 
   // After one failure: all other reads end as soon as they can.
   void stop() { tally_.stop = true; }
@@ -46,11 +52,11 @@ class ItemReader {
 
   std::shared_ptr<const PlannedSource> source_of(std::uint32_t file);
   void finish_unit(std::uint32_t file);
-  void run_small(const ReadUnit& unit);
-  void read_small(std::size_t at, const PlannedSource& source);
-  void read_from_memory(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked);
-  void read_tensor(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked);
-  void read_object(std::size_t at, const std::shared_ptr<const ByteSource>& bytes, bool checked);
+  void run_small(const ReadUnit& unit, Scratch& scratch);
+  void read_small(std::size_t at, const PlannedSource& source, Scratch& scratch);
+  void read_transformed(std::size_t at, const std::string& name, Scratch& scratch);
+  void read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch);
+  void read_object(std::size_t at, ByteSpan item, const std::string& name);
   void run_large(const ReadUnit& unit);
   void open_large(LargeRead& large, std::size_t at);
   void finish_large(LargeRead& large, std::size_t at);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 namespace cairn {
@@ -12,6 +13,19 @@ constexpr std::uint64_t kArchiveBytes = 1 << 20;
 std::string kind_of(const Value& value) {
   if (const auto* opaque = value.get_if<Opaque>()) return "an object of class " + opaque->class_name;
   return "not one tensor but " + to_string(value, 60);
+}
+
+// data.pkl, and every storage that a tensor lies in.
+std::uint64_t bytes_checked(const TorchFile& file) {
+  std::set<std::string> storages;
+  for (const TorchFile::Stored& stored : file.tensors()) storages.insert("data/" + stored.storage_key);
+  storages.insert("data.pkl");
+  std::uint64_t bytes = 0;
+  for (const std::string& name : storages) {
+    const ZipEntry* entry = file.zip().find(name);
+    if (entry != nullptr && entry->crc != 0) bytes += entry->size;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -42,17 +56,23 @@ const TorchFile::Stored& chunk_in(const TorchFile& file, const Box& chunk) {
   if (tensor == nullptr) {
     throw Error(ErrorCode::kUnsupported, "the stored item is " + kind_of(file.root()));
   }
-  if (tensor->shape == chunk.sizes) return file.tensors().at(tensor->id);
-  throw Error(ErrorCode::kCorrupt, fmt::format("the stored item has the shape {}, the metadata says {}",
-                                               to_string(tensor->shape), to_string(chunk.sizes)));
+  check_shape(tensor->shape, chunk);
+  return file.tensors().at(tensor->id);
 }
 
-Value load_object(std::shared_ptr<const ByteSource> item, const Limits& limits) {
+void check_shape(const Shape& stored, const Box& chunk) {
+  if (stored == chunk.sizes) return;
+  throw Error(ErrorCode::kCorrupt, fmt::format("the stored item has the shape {}, the metadata says {}",
+                                               to_string(stored), to_string(chunk.sizes)));
+}
+
+Value load_object(std::shared_ptr<const ByteSource> item, const Limits& limits, std::uint64_t* checked) {
   const auto file = TorchFile::open(std::move(item), {limits.torch_pickle_bytes, limits.zip_entries}, limits);
   Value value = file->load();
   if (auto* opaque = value.get_if<Opaque>()) {
     opaque->pickle = file->zip().read(*file->zip().find("data.pkl"), limits.torch_pickle_bytes);
   }
+  if (checked != nullptr) *checked = bytes_checked(*file);
   return value;
 }
 

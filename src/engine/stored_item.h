@@ -37,8 +37,11 @@ std::unique_ptr<TorchFile> open_item_archive(std::shared_ptr<const ByteSource> i
 // kUnsupported when the archive holds something else.
 const TorchFile::Stored& chunk_in(const TorchFile& file, const Box& chunk);
 
+void check_shape(const Shape& stored, const Box& chunk);  // Error kCorrupt
+
 // The object; one of a class that we do not know keeps the pickle as it was written, so that it can be copied
-// or handed to torch unchanged.
-Value load_object(std::shared_ptr<const ByteSource> item, const Limits& limits);
+// or handed to torch unchanged. `checked` counts the bytes that the archive's own checksums vouch for.
+Value load_object(std::shared_ptr<const ByteSource> item, const Limits& limits,
+                  std::uint64_t* checked = nullptr);
 
 }  // namespace cairn

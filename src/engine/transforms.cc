@@ -16,8 +16,6 @@ namespace {
 
 [[maybe_unused]] constexpr std::string_view kZstd = "stream.zstd/1";
 
-#ifdef CAIRN_HAVE_ZSTD
-
 // A source that keeps its bytes itself.
 struct OwnedBytes {
   std::string bytes;
@@ -30,6 +28,8 @@ std::shared_ptr<const ByteSource> source_of(std::string bytes, std::string name)
   owned->source = memory_source(as_bytes(owned->bytes), std::move(name));
   return {owned, owned->source.get()};
 }
+
+#ifdef CAIRN_HAVE_ZSTD
 
 void check_zstd(std::size_t result, std::uint64_t at) {
   if (ZSTD_isError(result) == 0) return;
@@ -68,14 +68,18 @@ std::string unzstd(const ByteSource& item, std::uint64_t max_bytes) {
 
 }  // namespace
 
-std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSource> item,
-                                                  const std::vector<std::string>& transforms,
-                                                  [[maybe_unused]] std::uint64_t max_bytes) {
+std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,
+                                      [[maybe_unused]] std::uint64_t max_bytes) {
+  std::string bytes;
+  const ByteSource* from = &item;
+  std::shared_ptr<const ByteSource> between;
   for (const std::string& transform : transforms) {
 #ifdef CAIRN_HAVE_ZSTD
     if (transform == kZstd) {
-      std::string name = item->name();
-      item = source_of(unzstd(*item, max_bytes), std::move(name));
+      std::string plain = unzstd(*from, max_bytes);
+      bytes = std::move(plain);
+      between = memory_source(as_bytes(bytes), item.name());
+      from = between.get();
       continue;
     }
     const std::string_view known = kZstd;
@@ -86,7 +90,14 @@ std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSour
                 fmt::format("the item went through the transform '{}'; known are: {}",
                             transform.substr(0, 256), known));
   }
-  return item;
+  return transforms.empty() ? read_all(item) : bytes;
+}
+
+std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSource> item,
+                                                  const std::vector<std::string>& transforms,
+                                                  std::uint64_t max_bytes) {
+  if (transforms.empty()) return item;
+  return source_of(undo_transforms_in_memory(*item, transforms, max_bytes), item->name());
 }
 
 }  // namespace cairn

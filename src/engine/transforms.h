@@ -17,4 +17,8 @@ std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSour
                                                   const std::vector<std::string>& transforms,
                                                   std::uint64_t max_bytes);
 
+// The same, as the bytes themselves.
+std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,
+                                      std::uint64_t max_bytes);
+
 }  // namespace cairn

@@ -19,7 +19,6 @@
 
 namespace cairn {
 
-inline constexpr std::string_view kManifestFile = ".cairn-manifest";
 inline constexpr std::uint64_t kManifestBlock = 1ULL << 20;
 
 using StrongHash = std::array<std::byte, 16>;
