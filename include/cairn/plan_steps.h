@@ -53,7 +53,7 @@ struct SplitOptions {
 // Everything the default global step can be told.
 struct GlobalPlanOptions {
   DedupRule dedup = DedupRule::kBalanced;
-  SplitOptions split;
+  SplitOptions split = {};
   bool allow_partial = false;  // parts of a tensor that nobody writes are no error (rank-local saves)
 };
 

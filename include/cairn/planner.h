@@ -56,7 +56,7 @@ struct SavePlannerOptions {
   bool flatten_sharded_tensors = true;     // accepted for DCP's sake: a ShardedTensor here is never nested
   bool dedup_save_to_lowest_rank = false;  // replicated state goes to the lowest rank that has it
   bool enable_plan_caching = false;        // an unchanged plan is not sent and not made again
-  GlobalPlanOptions global;                // how replicas are balanced, large items split, gaps allowed
+  GlobalPlanOptions global = {};           // how replicas are balanced, large items split, gaps allowed
 };
 
 // The planner of a plain save(). Subclasses mostly override lookup_object or transform_object.
@@ -125,7 +125,7 @@ struct LoadPlannerOptions {
   bool flatten_state_dict = true;
   bool flatten_sharded_tensors = true;
   bool allow_partial_load = false;  // keys the checkpoint lacks stay as they are
-  LoadReportOptions report;         // `missing` is kIgnore when partial loads are allowed and it is kError
+  LoadReportOptions report = {};    // `missing` is kIgnore when partial loads are allowed and it is kError
   ReplicaReads replicas = ReplicaReads::kReadAll;
 };
 
