@@ -1,0 +1,70 @@
+#include "cairn/gc.h"
+
+#include <string>
+#include <vector>
+
+#include "cairn/error.h"
+#include "format/dcp_metadata.h"
+#include "storage/dcp_names.h"
+#include "storage/debris.h"
+
+namespace cairn {
+namespace {
+
+LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entries, const Limits& limits) {
+  LiveFiles live;
+  for (const FileEntry& entry : entries) {
+    const auto name = parse_dcp_name(entry.name);
+    if (!name || name->kind != DcpName::Kind::kMetadata || is_partial(entry.name)) continue;
+    try {
+      const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
+      if (!metadata.foreign_storage_data.is<None>())
+        throw Error(ErrorCode::kUnsupported, "was written by a storage of somebody's own");
+      live.add(metadata);
+    } catch (Error& e) {
+      e.in_file(files.root() + "/" + entry.name);
+      e.while_doing("finding out which files are in use (nothing was removed)");
+      throw;
+    }
+  }
+  return live;
+}
+
+// Rank-local saves hold a lock for each rank. Taking it shows that its holder is dead, and giving it back
+// removes it.
+void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries) {
+  for (const FileEntry& entry : entries) {
+    const auto name = parse_dcp_name(entry.name);
+    if (name && name->kind == DcpName::Kind::kLock && name->rank && !is_partial(entry.name))
+      files.lock(entry.name).reset();
+  }
+}
+
+}  // namespace
+
+// A save that starts while this runs is safe without knowing of it: only files of the first listing go, and
+// whoever wrote those had his lock in it, or is dead.
+GcReport gc(FileSystem& files, const GcOptions& options) {
+  const auto lock = files.lock(lock_name());
+  if (!lock->is_exclusive() && !options.dry_run && !options.force) {
+    throw Error(ErrorCode::kUnsupported,
+                "this file system has no locks: make sure that no save is under way here, and use force")
+        .in_file(files.root());
+  }
+  const std::vector<FileEntry> before = files.list();
+  clear_rank_locks(files, before);
+  const LiveFiles live = live_files(files, files.list(), options.limits);
+  GcReport report{find_debris(before, live), 0};
+  for (const FileEntry& file : report.files) {
+    report.bytes += file.size;
+    if (!options.dry_run && files.stat(file.name)) files.remove(file.name);
+  }
+  if (!options.dry_run && !report.files.empty()) files.sync_directory();
+  return report;
+}
+
+GcReport gc(const std::string& path, const GcOptions& options) {
+  return gc(*posix_file_system(path), options);
+}
+
+}  // namespace cairn

@@ -1,0 +1,105 @@
+// What verify finds, and the threads that look for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "engine/verify_steps.h"
+
+namespace cairn {
+
+std::string_view name_of(ProblemKind kind) {
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "missing",   "short",       "long",      "flipped",    "swapped",   "foreign",
+      "uncovered", "overlapping", "misplaced", "mismatched", "unreadable"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string to_string(const Problem& problem) {
+  std::string text;
+  if (!problem.file.empty()) text += problem.file + ": ";
+  if (!problem.tensor.empty()) text += fmt::format("'{}': ", problem.tensor);
+  if (problem.offset) text += fmt::format("at byte {}: ", *problem.offset);
+  return text + fmt::format("{} ({})", problem.text, name_of(problem.kind));
+}
+
+int Findings::threads() const {
+  if (options_.threads > 0) return options_.threads;
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+void Findings::add(Problem problem) {
+  const std::lock_guard lock(mutex_);
+  if (problems_.size() >= kMostProblems) {
+    ++left_out_;
+  } else {
+    problems_.push_back(std::move(problem));
+  }
+}
+
+void Findings::add_unreadable(const std::string& file, const Error& e, std::string tensor, ProblemKind kind) {
+  std::string text = e.message();
+  if (e.os_error() != 0) text += fmt::format(": {}", std::strerror(e.os_error()));
+  add({kind, file, std::move(tensor), e.offset(), std::move(text)});
+}
+
+void Findings::add_checked(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  checked_ += bytes;
+}
+
+void Findings::add_unchecked(std::string_view why, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (Unchecked& known : unchecked_) {
+    if (known.why == why) {
+      known.bytes += bytes;
+      return;
+    }
+  }
+  unchecked_.push_back({std::string(why), bytes});
+}
+
+void Findings::pass(std::uint64_t bytes) {
+  const std::lock_guard lock(progress_mutex_);
+  done_ += bytes;
+  if (options_.progress) options_.progress({"verify", std::min(done_, total_), total_});
+}
+
+VerifyReport Findings::finish(VerifyReport counts) {
+  std::stable_sort(problems_.begin(), problems_.end(), [](const Problem& a, const Problem& b) {
+    return std::tie(a.file, a.offset, a.tensor) < std::tie(b.file, b.offset, b.tensor);
+  });
+  counts.problems = std::move(problems_);
+  counts.problems_left_out = left_out_;
+  counts.unchecked = std::move(unchecked_);
+  counts.bytes_checked = checked_;
+  return counts;
+}
+
+void for_each_in_parallel(std::size_t count, int threads, const std::function<void(std::size_t, int)>& work) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto run = [&](int thread) {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) work(i, thread);
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  const std::size_t helpful = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < helpful; ++t) others.emplace_back(run, static_cast<int>(t));
+  run(0);
+  for (std::thread& other : others) other.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace cairn

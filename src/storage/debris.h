@@ -1,0 +1,36 @@
+// Which files a dead save has left behind.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "cairn/metadata.h"
+#include "cairn/storage.h"
+
+namespace cairn {
+
+// The files and saves that descriptions refer to: these stay.
+class LiveFiles {
+ public:
+  void add(const Metadata& metadata);
+  void add_save(const SaveId& save) { saves_.insert(save); }
+
+  bool has_file(const std::string& name) const { return names_.contains(name); }
+  bool has_save(const SaveId& save) const { return saves_.contains(save); }
+
+ private:
+  std::unordered_set<std::string> names_;
+  std::set<SaveId> saves_;
+};
+
+// Of the files in a directory those that carry our marks and belong to no live save: half-written ones, data
+// files and manifests with a save id. Locks are not among them: whoever wants one gone takes it. Right only
+// while no save is under way. With `rank` only files of this rank's own.
+std::vector<FileEntry> find_debris(std::span<const FileEntry> files, const LiveFiles& live,
+                                   std::optional<int> rank = std::nullopt);
+
+}  // namespace cairn
