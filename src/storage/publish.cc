@@ -10,6 +10,7 @@
 #include "cairn/error.h"
 #include "format/dcp_metadata.h"
 #include "storage/dcp_names.h"
+#include "storage/debris.h"
 
 namespace cairn {
 namespace {
@@ -41,15 +42,6 @@ void check_deadline(std::chrono::steady_clock::time_point deadline) {
   if (std::chrono::steady_clock::now() <= deadline) return;
   // The other ranks have given up, and somebody may be saving again.
   throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
-}
-
-// Whether a file is what some other save left, or a part of what this one replaced.
-bool is_left_over(const std::string& name, const SaveId& save, std::optional<int> rank) {
-  const std::optional<DcpName> parsed = parse_dcp_name(name);
-  if (!parsed || (rank && parsed->rank != rank)) return false;
-  if (parsed->kind != DcpName::Kind::kData && parsed->kind != DcpName::Kind::kManifest)
-    return is_partial(name) && parsed->kind == DcpName::Kind::kMetadata;
-  return parsed->save.has_value() && *parsed->save != save;
 }
 
 }  // namespace
@@ -130,8 +122,10 @@ void Publication::remove_old_files() noexcept {
       const auto parsed = parse_dcp_name(entry.name);
       return parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank;
     });
-    for (const FileEntry& entry : all)
-      if (!mixed && is_left_over(entry.name, save_, rank_)) old.push_back(entry.name);
+    LiveFiles live;
+    live.add_save(save_);
+    if (!mixed)
+      for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
     for (const std::string& name : old) files_.remove(name);
     if (!old.empty() && options_.durable) files_.sync_directory();
   } catch (...) {
