@@ -59,6 +59,14 @@ Value value_from(const ordered_json& j) {
   return j.is_null() ? Value() : Value(j.get<double>());
 }
 
+// The same entries with nothing in them.
+Value emptied(const ordered_json& j) {
+  if (!j.is_object()) return Value(0);
+  Dict dict;
+  for (const auto& [key, value] : j.items()) dict.set(key, emptied(value));
+  return Value(std::move(dict));
+}
+
 // Rank `rank`'s part of a tensor, filled or empty.
 Value part_of(const ordered_json& spec, int rank, bool filled) {
   const Tensor whole = pattern(spec);

@@ -7,6 +7,7 @@ ShardedTensor, "dtensor..." a DTensor, all else plain.
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import traceback
@@ -74,7 +75,7 @@ class Job:
             if kind == "sharded" and 0 in tensor["shape"]:
                 continue  # torch has no ShardedTensor without elements
             state.setdefault(kind, {})[name] = self.part(tensor, filled, group)
-        state.update(spec["objects"] if filled else {key: None for key in spec["objects"]})
+        state.update(copy.deepcopy(spec["objects"]) if filled else emptied(spec["objects"]))
         return state
 
     def run(self, case: dict[str, Any]) -> None:
@@ -97,6 +98,11 @@ class Job:
                 continue
             for name, value in entries.items():
                 assert bytes_of(state[kind][name]) == bytes_of(value), f"{kind}.{name}"
+
+
+def emptied(objects: Any) -> Any:
+    """The same entries with nothing in them."""
+    return {key: emptied(value) for key, value in objects.items()} if isinstance(objects, dict) else None
 
 
 def bytes_of(value: Any) -> list[bytes]:
