@@ -19,6 +19,8 @@ class Command {
   virtual ~Command() = default;
   virtual void declare(CLI::App& options) = 0;
   virtual void run(Output& out) = 0;
+  // It did what it was asked, and what it found is bad. The exit code says so.
+  virtual bool has_bad_news() const { return false; }
 };
 
 // A row of the table of commands. `examples` are whole lines, each indented by two.
@@ -33,6 +35,8 @@ std::span<const CommandRow> command_table();  // main.cc
 std::unique_ptr<Command> make_ls();
 std::unique_ptr<Command> make_info();
 std::unique_ptr<Command> make_show();
+std::unique_ptr<Command> make_verify();
+std::unique_ptr<Command> make_gc();
 std::unique_ptr<Command> make_completion();
 
 }  // namespace cairn::cli

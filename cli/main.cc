@@ -41,6 +41,15 @@ constexpr CommandRow kCommands[] = {
      "  cairn show run/step-1000 optimizer.param_groups\n"
      "  cairn show weights.pt layer.bias --json | jq '.statistics.mean'\n",
      make_show},
+    {"verify", "Check every byte of a checkpoint against its checksums",
+     "  cairn verify run/step-1000\n"
+     "  cairn verify run/step-1000 --threads 16\n"
+     "  cairn verify run/step-1000 --json | jq -r '.problems[].tensor' | sort -u\n",
+     make_verify},
+    {"gc", "Remove what saves that did not finish left behind",
+     "  cairn gc run/step-1000 --dry-run\n"
+     "  cairn gc run/step-1000\n",
+     make_gc},
     {"completion", "Print a script that teaches a shell to complete cairn's commands",
      "  source <(cairn completion bash)\n"
      "  cairn completion zsh > \"${fpath[1]}/_cairn\"\n",
@@ -207,12 +216,13 @@ int guarded_main(int argc, char** argv, std::unique_ptr<Command>& command) {
   std::signal(SIGPIPE, SIG_IGN);
   Output out(STDOUT_FILENO);
   const bool json = wants_json(argc, argv);
+  const auto verdict = [&] { return command != nullptr && command->has_bad_news() ? kFailed : kOk; };
   try {
     run(argc, argv, command, out);
     out.flush();
-    return kOk;
+    return verdict();
   } catch (const ReaderGone&) {
-    return kOk;
+    return verdict();
   } catch (const Error& error) {
     return report(error, json, out);
   } catch (const std::bad_alloc&) {

@@ -58,9 +58,14 @@ std::uint64_t count_files(const std::vector<DcpPart>& parts) {
   return names.size();
 }
 
-// Without every description nobody knows what is debris.
+// Without every description, those of single ranks beside a whole one too, nobody knows what is debris.
 std::vector<FileEntry> debris_beside(const std::vector<DcpPart>& parts,
                                      const std::vector<FileEntry>& entries) {
+  const auto described = std::count_if(entries.begin(), entries.end(), [](const FileEntry& entry) {
+    const auto name = parse_dcp_name(entry.name);
+    return name && name->kind == DcpName::Kind::kMetadata && !is_partial(entry.name);
+  });
+  if (static_cast<std::size_t>(described) != parts.size()) return {};
   LiveFiles live;
   for (const DcpPart& part : parts) {
     if (!part.metadata) return {};

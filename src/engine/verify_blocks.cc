@@ -158,7 +158,7 @@ class BlockCheck {
     const std::string origin = origin_of(file, run);
     const ProblemKind kind = origin.empty() ? ProblemKind::kFlipped : ProblemKind::kSwapped;
     const std::string text =
-        fmt::format("the {} bytes from {} on are not those that were written{}", end - begin, begin, origin);
+        fmt::format("wrong checksum of the {} bytes from {} on{}", end - begin, begin, origin);
     bool told = false;
     for (const std::uint32_t row : items_.touching(file.name, begin, end)) {
       const auto [known, fresh] = damaged.emplace(row, false);
