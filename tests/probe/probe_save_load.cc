@@ -92,7 +92,7 @@ StateDict state_of(const ordered_json& spec, int rank, bool filled) {
   for (const ordered_json& tensor : spec["tensors"])
     set_element(state, path_of(tensor["name"]), part_of(tensor, rank, filled));
   for (const auto& [key, value] : spec["objects"].items())
-    state.set(key, filled ? value_from(value) : Value(0));
+    state.set(key, filled ? value_from(value) : emptied(value));
   return state;
 }
 
