@@ -434,6 +434,24 @@ TEST(Verify, FindsEveryFlippedBit) {
   EXPECT_TRUE(verify(*files).ok());
 }
 
+// Also where the description says which manifest is its own.
+TEST(Verify, FindsAFlippedBitInEveryByteOfTheDescription) {
+  StateDict state;
+  state.set("w", Value(numbered({3}, 1)));
+  const Files files = saved(state, one_file());
+  VerifyOptions options;
+  options.threads = 1;
+  for (const std::string& name : {std::string(".metadata"), manifest_in(*files)}) {
+    const std::size_t size = files->stat(name)->size;
+    for (std::size_t byte = 0; byte < size; ++byte) {
+      const std::size_t bit = byte * 8 + byte % 8;
+      flip_bit(*files, name, bit);
+      EXPECT_FALSE(verify(*files, options).ok()) << name << " bit " << bit;
+      flip_bit(*files, name, bit);
+    }
+  }
+}
+
 TEST(Verify, FindsEveryFlippedBitInStrongHashesToo) {
   std::mt19937_64 random(11);
   const Files files = saved(trainer_state(0, 1, 1), one_file(with_strong_hashes));
