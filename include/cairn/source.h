@@ -22,6 +22,8 @@ class ByteSource {
   // Fills `to` from `offset`. Error(kCorrupt) when that runs past the end, Error(kIo) when the system
   // fails. Offsets in errors count from the start of this source.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> to) const = 0;
+  // Whether reads whose address, offset and length are multiples of 4096 take a shorter way.
+  virtual bool prefers_alignment() const { return false; }
   // What to call it in a message: a path.
   virtual const std::string& name() const = 0;
 };

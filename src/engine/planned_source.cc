@@ -14,7 +14,8 @@ namespace cairn {
 namespace {
 
 constexpr std::uint64_t kBlock = kManifestBlock;
-constexpr std::uint64_t kMostAtOnce = 4 * kBlock;
+// A disk wants large reads. What comes from memory is checked while it is in the processor's cache.
+constexpr std::uint64_t kMostFromDisk = 4 * kBlock;
 
 bool is_aligned(const void* address, std::uint64_t offset) {
   return (reinterpret_cast<std::uintptr_t>(address) | offset) % kDirectAlignment == 0;
@@ -24,7 +25,13 @@ bool is_aligned(const void* address, std::uint64_t offset) {
 
 PlannedSource::PlannedSource(std::shared_ptr<const ByteSource> file, const PlannedFile& plan,
                              BlockCache& cache, ReadTally& tally)
-    : file_(std::move(file)), plan_(plan), cache_(cache), tally_(tally), size_(file_->size()) {}
+    : file_(std::move(file)),
+      plan_(plan),
+      cache_(cache),
+      tally_(tally),
+      size_(file_->size()),
+      aligns_(file_->prefers_alignment()),
+      most_at_once_(aligns_ ? kMostFromDisk : kBlock) {}
 
 std::uint64_t PlannedSource::length_of(std::uint64_t block) const {
   return std::min(kBlock, size_ - block * kBlock);
@@ -59,7 +66,7 @@ std::size_t PlannedSource::read_exactly(std::uint64_t offset, std::span<std::byt
   const auto next = std::lower_bound(plan_.whole_blocks.begin(), plan_.whole_blocks.end(), offset / kBlock);
   const std::uint64_t end = next == plan_.whole_blocks.end() ? size_ : *next * kBlock;
   const auto count =
-      static_cast<std::size_t>(std::min<std::uint64_t>({to.size(), end - offset, kMostAtOnce}));
+      static_cast<std::size_t>(std::min<std::uint64_t>({to.size(), end - offset, most_at_once_}));
   read(offset, to.first(count));
   return count;
 }
@@ -69,7 +76,7 @@ std::size_t PlannedSource::read_run(std::uint64_t offset, std::span<std::byte> t
   auto next = std::lower_bound(plan_.whole_blocks.begin(), plan_.whole_blocks.end(), offset / kBlock);
   const std::uint64_t first = *next;
   // What a disk cannot put there directly goes through a block of memory where it can.
-  if (!is_aligned(to.data(), offset)) {
+  if (aligns_ && !is_aligned(to.data(), offset)) {
     const std::shared_ptr<BlockCache::Buffer> bounce = cache_.take_buffer();
     const std::span<std::byte> bytes = bounce->bytes().first(length_of(first));
     read(offset, bytes);
@@ -80,7 +87,7 @@ std::size_t PlannedSource::read_run(std::uint64_t offset, std::span<std::byte> t
   std::uint64_t blocks = 0, count = 0;
   for (; next != plan_.whole_blocks.end() && *next == first + blocks; ++next, ++blocks) {
     const std::uint64_t more = length_of(*next);
-    if (count + more > to.size() || count + more > kMostAtOnce) break;
+    if (count + more > to.size() || count + more > most_at_once_) break;
     count += more;
   }
   read(offset, to.first(count));

@@ -50,6 +50,8 @@ class PlannedSource final : public ByteSource {
   BlockCache& cache_;
   ReadTally& tally_;
   std::uint64_t size_;
+  bool aligns_;
+  std::uint64_t most_at_once_;
 };
 
 }  // namespace cairn

@@ -78,6 +78,7 @@ class PosixSource final : public ByteSource {
       : channel_(std::move(channel)), size_(size) {}
   std::uint64_t size() const override { return size_; }
   const std::string& name() const override { return channel_->path(); }
+  bool prefers_alignment() const override { return channel_->is_direct(); }
   void read_at(std::uint64_t offset, std::span<std::byte> to) const override {
     if (offset > size_ || to.size() > size_ - offset) {
       throw Error(ErrorCode::kCorrupt, fmt::format("{} bytes wanted of a file of {}", to.size(), size_))
