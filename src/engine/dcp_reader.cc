@@ -30,6 +30,7 @@ class Run {
 
   void on(int threads) {
     std::vector<std::thread> others;
+    others.reserve(static_cast<std::size_t>(threads));
     try {
       for (int i = 1; i < threads; ++i) others.emplace_back([this] { take_units(); });
     } catch (const std::system_error&) {
@@ -80,13 +81,19 @@ DcpReader::DcpReader(std::shared_ptr<const FileSystem> files, const ReadOptions&
 }
 
 std::string DcpReader::fetch_description() {
-  return fetch_dcp_description(*files_, options_.verify != Verify::kNone, options_.limits);
+  std::string description =
+      fetch_dcp_description(*files_, options_.verify != Verify::kNone, options_.limits, &fetched_);
+  fetched_digest_ = xxh3_128(as_bytes(description));
+  return description;
 }
 
 const Metadata& DcpReader::set_up_storage_reader(std::string description, const ReaderRole& role) {
   role_ = role;
-  description_ =
-      read_description(description, files_->root(), options_.verify != Verify::kNone, options_.limits);
+  const bool own = !fetched_.empty() && xxh3_128(as_bytes(description)) == fetched_digest_;
+  std::vector<Metadata> parsed = std::exchange(fetched_, {});
+  if (!own) parsed.clear();
+  description_ = read_description(description, files_->root(), options_.verify != Verify::kNone,
+                                  options_.limits, std::move(parsed));
   names_ = NameTable();
   names_.reserve(description_.metadata.state_dict_metadata.size());
   for (const auto& [name, entry] : description_.metadata.state_dict_metadata) names_.intern(name);

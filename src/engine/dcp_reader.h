@@ -1,8 +1,11 @@
 // The reader behind dcp_reader(), by its own name: load() may leave out steps that it knows it does not need.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/name_table.h"
 #include "cairn/checkpoint_storage.h"
@@ -25,6 +28,9 @@ class DcpReader final : public StorageReader {
   std::shared_ptr<const FileSystem> files_;
   ReadOptions options_;
   ReaderRole role_;
+  // What fetch_description understood on the way, and a digest of what it returned.
+  std::vector<Metadata> fetched_;
+  std::array<std::byte, 16> fetched_digest_{};
   Description description_;
   NameTable names_;  // of the metadata's entries, by position
 };

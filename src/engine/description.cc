@@ -56,12 +56,13 @@ ManifestClaim claim_of(const Metadata& metadata, std::string_view name, const st
 }
 
 DescriptionPart fetch_part(const FileSystem& files, std::string_view name, bool manifests,
-                           const Limits& limits) {
+                           const Limits& limits, std::vector<Metadata>& parsed) {
   DescriptionPart part;
   part.name = name;
   part.metadata = read_bounded(files, name, limits.metadata_bytes);
   if (!manifests) return part;
-  const ManifestClaim claim = claim_of(parse(part, files.root(), limits), name, files.root());
+  parsed.push_back(parse(part, files.root(), limits));
+  const ManifestClaim claim = claim_of(parsed.back(), name, files.root());
   if (claim.name.empty()) return part;
   if (!files.stat(claim.name)) {
     if (claim.required) throw ManifestIsGone{claim.name};
@@ -98,13 +99,14 @@ std::vector<std::string> rank_local_names(const FileSystem& files) {
   return names;
 }
 
-std::vector<DescriptionPart> fetch_parts(const FileSystem& files, bool manifests, const Limits& limits) {
+std::vector<DescriptionPart> fetch_parts(const FileSystem& files, bool manifests, const Limits& limits,
+                                         std::vector<Metadata>& parsed) {
   std::vector<std::string> names = {std::string(kMetadataName)};
   if (!files.stat(kMetadataName)) names = rank_local_names(files);
   std::vector<DescriptionPart> parts;
   std::uint64_t bytes = 0;
   for (const std::string& name : names) {
-    parts.push_back(fetch_part(files, name, manifests, limits));
+    parts.push_back(fetch_part(files, name, manifests, limits, parsed));
     bytes += parts.back().metadata.size();
     if (bytes <= limits.metadata_bytes) continue;
     throw Error(ErrorCode::kLimit,
@@ -226,11 +228,14 @@ ManifestClaim manifest_of(const Metadata& metadata, std::string_view name) {
   return claim;
 }
 
-std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits) {
+std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
+                                  std::vector<Metadata>* parsed) {
   std::vector<DescriptionPart> parts;
+  std::vector<Metadata> understood;
   for (int tries = 1;; ++tries) {
     try {
-      parts = fetch_parts(files, manifests, limits);
+      understood.clear();
+      parts = fetch_parts(files, manifests, limits, understood);
       break;
     } catch (const ManifestIsGone& gone) {
       if (tries < kTries) continue;
@@ -248,15 +253,18 @@ std::string fetch_dcp_description(const FileSystem& files, bool manifests, const
     for (const std::string* text : {&part.name, &part.metadata, &part.manifest_name, &part.manifest})
       put_text(out, *text);
   }
+  if (parsed != nullptr) *parsed = std::move(understood);
   return out;
 }
 
 Description read_description(std::string_view bytes, const std::string& root, bool verify,
-                             const Limits& limits) {
+                             const Limits& limits, std::vector<Metadata> parsed) {
   Description description;
   std::vector<Metadata> all;
-  for (const DescriptionPart& part : cut(bytes)) {
-    all.push_back(parse(part, root, limits));
+  const std::vector<DescriptionPart> parts = cut(bytes);
+  for (const DescriptionPart& part : parts) {
+    const bool known = parsed.size() == parts.size();
+    all.push_back(known ? std::move(parsed[all.size()]) : parse(part, root, limits));
     if (!verify) continue;
     const ManifestClaim claim = claim_of(all.back(), part.name, root);
     const bool absent = part.manifest_name.empty() && !claim.required;

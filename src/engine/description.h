@@ -36,7 +36,9 @@ ManifestClaim manifest_of(const Metadata& metadata, std::string_view name);
 
 // Reads `.metadata`, or all rank-local ones, and their manifests unless `manifests` is false.
 // Error(kNotFound) when the directory holds no checkpoint, kCorrupt when a manifest is missing.
-std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits);
+// Fills `parsed`, if given, with the metadata of each part as far as it had to be understood.
+std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
+                                  std::vector<Metadata>* parsed = nullptr);
 
 // A description, understood.
 struct Description {
@@ -46,8 +48,9 @@ struct Description {
 };
 
 // `root` is what to call the checkpoint in messages. Error(kCorrupt) for bytes that fetch_dcp_description
-// never makes, and when metadata and manifest do not belong together or have changed.
+// never makes, and when metadata and manifest do not belong together or have changed. `parsed` is what
+// fetch_dcp_description made of the same bytes, or empty.
 Description read_description(std::string_view bytes, const std::string& root, bool verify,
-                             const Limits& limits);
+                             const Limits& limits, std::vector<Metadata> parsed = {});
 
 }  // namespace cairn

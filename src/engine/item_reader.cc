@@ -301,7 +301,8 @@ void ItemReader::open_large(LargeRead& large, std::size_t at) {
       open_item_archive(slice_of(source_of(wanted.file), wanted.offset, wanted.length), options_.limits);
   const TorchFile::Stored& stored = chunk_in(*file, *wanted.chunk);
   large.elements = elements_of(*file, stored);
-  if (options_.verify != Verify::kNone && !is_checked(wanted)) large.crc = large.elements.crc;
+  const bool whole = wanted.item->lengths == wanted.chunk->sizes;
+  if (options_.verify != Verify::kNone && whole && !is_checked(wanted)) large.crc = large.elements.crc;
   large.elements.crc.reset();
   large.to = destination(at);
   for (std::size_t d = 0; d < stored.tensor.shape.rank(); ++d) {

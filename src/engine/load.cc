@@ -18,6 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::uint64_t kLeastRound = 1 << 20;
+constexpr std::uint64_t kMostRound = 32 << 20;
+
 Clock::time_point deadline_after(std::chrono::nanoseconds time) {
   const Clock::time_point now = Clock::now();
   return time > Clock::time_point::max() - now ? Clock::time_point::max() : now + time;
@@ -142,6 +145,12 @@ class Loading {
     if (any) exchange();
   }
 
+  // What one rank sends in a round: what all send must fit into everybody's memory, twice.
+  std::uint64_t round_bytes() const {
+    const std::uint64_t share = options_.read.memory_budget / 4 / static_cast<std::uint64_t>(steps_.size());
+    return std::clamp(share, kLeastRound, kMostRound);
+  }
+
   // What arrived in one round is put in its place in the next, so that its failures reach all ranks.
   void exchange() {
     std::optional<SharedReads> shared;
@@ -155,7 +164,8 @@ class Loading {
     for (bool more = true; more;) {
       arrived = steps_.all_gather("read", [&] {
         if (!shared) {
-          shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read.limits, report_);
+          shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read.limits,
+                         round_bytes(), report_);
         }
         receive();
         std::string pieces = shared->next_round();

@@ -90,13 +90,15 @@ class SharedReads::Capture final : public LoadPlanner {
 };
 
 SharedReads::SharedReads(const LoadPlan& plan, int rank, const Metadata& metadata, StorageReader& reader,
-                         LoadPlanner& planner, const Limits& limits, ReadReport& report)
+                         LoadPlanner& planner, const Limits& limits, std::uint64_t round_bytes,
+                         ReadReport& report)
     : plan_(plan),
       rank_(rank),
       metadata_(metadata),
       reader_(reader),
       planner_(planner),
       limits_(limits),
+      round_bytes_(round_bytes),
       report_(report) {
   std::map<std::string_view, DType> known;
   for (const auto& [name, entry] : metadata.state_dict_metadata) {
@@ -128,7 +130,7 @@ LoadPlan SharedReads::without_shared(const LoadPlan& plan) {
   return rest;
 }
 
-// Into pieces of at most kRoundBytes, along the outermost dimension that has more than one element.
+// Into pieces of at most round_bytes_, along the outermost dimension that has more than one element.
 void SharedReads::cut(std::size_t index) {
   const ReadItem& item = plan_.items[index];
   if (item.type != LoadItemType::kTensor) {
@@ -142,13 +144,13 @@ void SharedReads::cut(std::size_t index) {
     const std::uint64_t bytes = bytes_of({index, box});
     std::size_t axis = 0;
     while (axis < box.rank() && box.sizes[axis] <= 1) ++axis;
-    if (bytes <= kRoundBytes || axis == box.rank()) {
+    if (bytes <= round_bytes_ || axis == box.rank()) {
       pieces_.push_back({index, box});
       continue;
     }
     const std::uint64_t row = bytes / static_cast<std::uint64_t>(box.sizes[axis]);
     const auto rows =
-        static_cast<std::int64_t>(std::max<std::uint64_t>(1, kRoundBytes / std::max<std::uint64_t>(row, 1)));
+        static_cast<std::int64_t>(std::max<std::uint64_t>(1, round_bytes_ / std::max<std::uint64_t>(row, 1)));
     for (std::int64_t at = 0; at < box.sizes[axis]; at += rows) {
       Box part = box;
       part.offsets[axis] += at;
@@ -189,7 +191,7 @@ std::string SharedReads::next_round() {
   LoadPlan plan;
   for (; next_ < pieces_.size(); ++next_) {
     bytes += bytes_of(pieces_[next_]);
-    if (bytes > kRoundBytes && next_ > first) break;
+    if (bytes > round_bytes_ && next_ > first) break;
     ReadItem item = part_of(plan_.items[pieces_[next_].item], pieces_[next_].box);
     item.dest_index = {std::to_string(next_ - first), std::nullopt, std::nullopt};
     item.dest_offsets = Shape(item.lengths.rank(), 0);

@@ -1,7 +1,7 @@
 // Items that several ranks want and one of them reads: their bytes go round by round from readers to all.
 //
-// A round carries at most kRoundBytes from each rank. Large items travel in pieces, in the element type they
-// are stored in; objects as their archive. What comes from another rank is not trusted: Error(kCorrupt).
+// A round carries at most `round_bytes` from each rank. Large items travel in pieces, in the element type
+// they are stored in; objects as their archive. What comes from another rank is not trusted: Error(kCorrupt).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,11 @@
 
 namespace cairn {
 
-inline constexpr std::uint64_t kRoundBytes = std::uint64_t{32} << 20;
-
 // One rank's side of the exchange. `plan` is the rank's own, finished; everything is borrowed.
 class SharedReads {
  public:
   SharedReads(const LoadPlan& plan, int rank, const Metadata& metadata, StorageReader& reader,
-              LoadPlanner& planner, const Limits& limits, ReadReport& report);
+              LoadPlanner& planner, const Limits& limits, std::uint64_t round_bytes, ReadReport& report);
 
   // Those items of the plan that the rank reads for itself alone.
   static LoadPlan without_shared(const LoadPlan& plan);
@@ -54,6 +52,7 @@ class SharedReads {
   StorageReader& reader_;
   LoadPlanner& planner_;
   const Limits& limits_;
+  const std::uint64_t round_bytes_;
   ReadReport& report_;
   std::vector<Piece> pieces_;  // that this rank reads
   std::size_t next_ = 0;

@@ -73,10 +73,11 @@ void WholeBlocks::choose(const std::vector<std::uint64_t>& sizes, std::uint64_t 
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.missing < b.missing; });
-  // What lies around the elements is read anyway and counts.
+  // What lies around the elements is read anyway and counts. Where that is more than the share already, the
+  // items are small and lie close together: what little is missing between them is not worth less safety.
   const std::uint64_t around = wanted > needed ? wanted - needed : 0;
-  const std::uint64_t share = needed / kOverRead;
-  std::uint64_t left = std::max(kBlock, share > around ? share - around : 0);
+  const std::uint64_t share = wanted / kOverRead;
+  std::uint64_t left = std::max(kBlock, share > around ? share - around : share / 4);
   for (const Candidate& candidate : candidates) {
     if (!all && candidate.missing > left) break;
     if (!all) left -= candidate.missing;

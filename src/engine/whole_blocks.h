@@ -8,7 +8,8 @@
 
 namespace cairn {
 
-// A load reads at most 1 / kOverRead more than it needs for the sake of whole blocks, or one block.
+// A load reads at most 1 / kOverRead more than it needs, archives and blocks that are read whole together, or
+// one block.
 inline constexpr std::uint64_t kOverRead = 20;
 
 class WholeBlocks {
