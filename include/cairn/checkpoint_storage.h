@@ -92,7 +92,7 @@ enum class OnLowSpace : std::uint8_t { kError, kIgnore };
 
 struct WriteOptions {
   bool overwrite = true;   // a checkpoint of this id is replaced; otherwise Error(kConflict)
-  int files_per_rank = 0;  // written at the same time; 0: as many as cores, up to 8
+  int files_per_rank = 0;  // written at the same time; 0: as many as cores, up to 16
   // Memory for buffers, beyond the state itself.
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   bool durable = true;         // false: a loss of power may cost the new checkpoint (never the old one)
@@ -127,7 +127,7 @@ enum class Verify : std::uint8_t {
 
 struct ReadOptions {
   Verify verify = Verify::kUsual;
-  int threads = 0;  // 0: as many as cores, up to 16
+  int threads = 0;  // 0: as many as cores, at least 8 and at most 16
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   Limits limits = {};
 };

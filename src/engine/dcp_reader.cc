@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::uint64_t kThreadBytes = 10 << 20;  // kReadBuffer, and a block or two
 constexpr int kMostThreads = 16;
+constexpr int kLeastThreads = 8;  // more than cores may be: they wait for the disk
 
 // Runs the units of a load on several threads. Ends with the first failure.
 class Run {
@@ -110,7 +111,8 @@ const ManifestFile* DcpReader::sums_of(const std::string& file) const {
 
 int DcpReader::threads() const {
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const int wanted = options_.threads > 0 ? options_.threads : std::min(cores, kMostThreads);
+  const int wanted =
+      options_.threads > 0 ? options_.threads : std::min(std::max(cores, kLeastThreads), kMostThreads);
   const std::uint64_t fit = options_.memory_budget / 2 / kThreadBytes;
   return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(wanted)));
 }

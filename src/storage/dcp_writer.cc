@@ -131,7 +131,7 @@ class DcpWriter final : public StorageWriter {
   int file_count(std::uint64_t bytes) const {
     if (options_.files_per_rank > 0) return options_.files_per_rank;
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int most = std::min(cores, role_.world_size > 1 ? 4 : 8);
+    const int most = std::min(cores, role_.world_size > 1 ? 4 : 16);
     return static_cast<int>(
         std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
   }

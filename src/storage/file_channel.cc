@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/uio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,11 +53,23 @@ std::size_t FileChannel::aligned_part(const void* address, std::uint64_t offset,
   return use_direct_ && aligned ? size / kDirectAlignment * kDirectAlignment : 0;
 }
 
-// What the page cache has already, and nothing more.
-std::size_t FileChannel::read_cached(std::uint64_t offset, std::span<std::byte> to) const {
-  iovec vector{to.data(), to.size()};
-  const ssize_t got = ::preadv2(buffered_, &vector, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-  return got > 0 ? static_cast<std::size_t>(got) / kDirectAlignment * kDirectAlignment : 0;
+// Looks at a few pages all over the file. Asking with each read (RWF_NOWAIT) would start a read-ahead that
+// competes with the direct read.
+void FileChannel::use_cache_if_warm(std::uint64_t size) {
+  constexpr std::uint64_t kSamples = 32;
+  if (!use_direct_ || size < kDirectAlignment) return;
+  void* const map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, buffered_, 0);
+  if (map == MAP_FAILED) return;
+  const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t pages = (size + page - 1) / page;
+  std::uint64_t warm = 0;
+  for (std::uint64_t i = 0; i < kSamples; ++i) {
+    unsigned char resident = 0;
+    void* const at = static_cast<std::byte*>(map) + pages * i / kSamples * page;
+    if (::mincore(at, 1, &resident) == 0 && (resident & 1U) != 0) ++warm;
+  }
+  ::munmap(map, size);
+  if (warm > kSamples / 2) use_direct_ = false;
 }
 
 // Whether a direct transfer that moved `moved` bytes may be followed by another; throws when it failed.
@@ -86,8 +98,7 @@ void FileChannel::read(std::uint64_t offset, std::span<std::byte> to) {
     std::size_t got = 0;
     if (const std::size_t body = aligned_part(to.data(), offset, to.size()); body > 0) {
       const std::span<std::byte> part = to.first(std::min(body, kMostAtOnce));
-      got = read_cached(offset, part);
-      if (got == 0) got = read_direct(offset, part);
+      got = read_direct(offset, part);
     } else {
       const ssize_t n =
           ::pread(buffered_, to.data(), std::min(to.size(), kMostAtOnce), static_cast<off_t>(offset));

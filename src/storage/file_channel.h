@@ -21,6 +21,9 @@ class FileChannel {
   FileChannel& operator=(const FileChannel&) = delete;
   ~FileChannel();
 
+  // For a file that is only read: goes through the page cache if that holds most of it already.
+  void use_cache_if_warm(std::uint64_t size);
+
   int descriptor() const { return buffered_; }
   const std::string& path() const { return path_; }
   bool is_direct() const { return use_direct_; }  // aligned transfers go past the page cache
@@ -32,7 +35,6 @@ class FileChannel {
 
  private:
   std::size_t aligned_part(const void* address, std::uint64_t offset, std::size_t size) const;
-  std::size_t read_cached(std::uint64_t offset, std::span<std::byte> to) const;
   std::size_t read_direct(std::uint64_t offset, std::span<std::byte> to);
   std::size_t write_direct(std::uint64_t offset, std::span<const std::byte> bytes);
   bool goes_on(const char* what, std::uint64_t offset, std::size_t moved, int os_error);

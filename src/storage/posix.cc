@@ -197,7 +197,9 @@ class PosixFileSystem final : public FileSystem {
     struct stat status;
     if (::fstat(fd, &status) != 0) fail("cannot look at the file", shown(name), errno);
     if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kIo, "is not a regular file").in_file(shown(name));
-    return std::make_shared<PosixSource>(std::move(channel), static_cast<std::uint64_t>(status.st_size));
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (io_ == IoPath::kAuto) channel->use_cache_if_warm(size);
+    return std::make_shared<PosixSource>(std::move(channel), size);
   }
 
   std::optional<FileEntry> stat(std::string_view name) const override {
