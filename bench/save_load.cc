@@ -104,11 +104,11 @@ template <class Move> void in_pieces(const Move& move, int fd, std::span<std::by
   }
 }
 
-// The best time for moving the bytes of `memory`, in one to eight files, or as many as cores, through the
+// The best time for moving the bytes of `memory`, in one file, a few, or many, through the
 // page cache or past it.
 double raw(const std::string& dir, Tensor& memory, bool reads) {
   double best = std::numeric_limits<double>::infinity();
-  for (unsigned files = 1; files <= std::max(cores(), 8U); files *= 2) {
+  for (const unsigned files : {1U, std::max(2U, cores() / 4), std::max(8U, cores())}) {
     const std::size_t share = memory.bytes().size() / files;
     const auto part = [&](unsigned i) { return memory.bytes().subspan(i * share, share); };
     const auto write = [&](int fd, unsigned i) {

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +18,11 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the kernel moves a little under 2 GiB
 
+bool lives_in_memory(int fd) {
+  struct statfs status;
+  return ::fstatfs(fd, &status) == 0 && (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+}
+
 // A second descriptor of the same file that goes past the page cache; -1 where there is none.
 int open_direct(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
@@ -26,8 +33,9 @@ int open_direct(int fd) {
 }  // namespace
 
 FileChannel::FileChannel(int fd, std::string path, IoPath io, std::shared_ptr<UringPool> rings)
-    : buffered_(fd), path_(std::move(path)) {
-  if (io == IoPath::kBuffered) return;
+    : buffered_(fd), in_memory_(lives_in_memory(fd)), path_(std::move(path)) {
+  // There is no way past the page cache for what lives in it, whatever open() says.
+  if (io == IoPath::kBuffered || in_memory_) return;
   direct_ = open_direct(fd);
   use_direct_ = direct_ >= 0;
   if (io != IoPath::kDirect) rings_ = std::move(rings);

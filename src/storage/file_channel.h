@@ -26,7 +26,8 @@ class FileChannel {
 
   int descriptor() const { return buffered_; }
   const std::string& path() const { return path_; }
-  bool is_direct() const { return use_direct_; }  // aligned transfers go past the page cache
+  bool is_in_memory() const { return in_memory_; }  // the file lives in the page cache and nowhere else
+  bool is_direct() const { return use_direct_; }    // aligned transfers go past the page cache
 
   // Error(kCorrupt) when the file ends before `to` is full.
   void read(std::uint64_t offset, std::span<std::byte> to);
@@ -41,6 +42,7 @@ class FileChannel {
   [[noreturn]] void fail(const char* what, std::uint64_t offset, int os_error) const;
 
   int buffered_;
+  bool in_memory_;
   int direct_ = -1;
   std::atomic<bool> use_direct_ = false;
   std::string path_;

@@ -103,7 +103,8 @@ class PosixWriter final : public FileWriter {
     if (fd < 0) fail("cannot create", shown(partial_), errno);
     there_ = true;
     channel_ = std::make_unique<FileChannel>(fd, shown(name_), io, std::move(rings));
-    if (options.size > 0) reserve(fd);
+    // In memory a reservation would be a pass over all the pages, to clear them.
+    if (options.size > 0 && !channel_->is_in_memory()) reserve(fd);
   }
   ~PosixWriter() override { discard(); }
 
