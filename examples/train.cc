@@ -28,7 +28,7 @@ struct Job {
   std::int64_t mib;
   MeshLayout layout;
 
-  Shape shape() const { return {mib * 16, 1024}; }  // four float32 tensors of it are `mib` MiB
+  Shape shape() const { return {mib * 64, 1024}; }  // four float32 tensors of it are `mib` MiB
 };
 
 // Element (row, column) of a tensor depends on the step, the tensor and where it is, and on nothing else.

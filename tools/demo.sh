@@ -43,14 +43,15 @@ explain "They save steps 3 and 4; in the middle somebody kills them all."
 until ls run/*cairn-partial >/dev/null 2>&1; do sleep 0.005; done
 pkill -KILL -f "$root/build/release/tests/train save run 3" || true
 wait
-printf '%s files lie about that belong to no checkpoint\n' "$(cairn gc run --dry-run --json | grep -o '"name"' | wc -l)"
+show cairn gc run --dry-run
 
 explain "Step 2 is untouched: three ranks load it, cut by columns instead of rows."
 ranks 3 train load run 2 $mib
 
 explain "What is in it, and is it whole?"
 show cairn ls run
-show cairn gc run
+printf '$ cairn gc run | tail -1\n'
+cairn gc run | tail -1
 show cairn verify run
 
 explain "PyTorch reads the same directory."
@@ -58,9 +59,9 @@ cat >read.py <<'PY'
 import torch
 import torch.distributed.checkpoint as dcp
 
-state = {"model": {"up": torch.zeros(256 * 16, 1024)}, "step": 0}
+state = {"model": {"up": torch.zeros(256 * 64, 1024)}, "step": 0}
 dcp.load(state, checkpoint_id="run")
-at = torch.arange(256 * 16 * 1024).reshape(-1, 1024)
+at = torch.arange(256 * 64 * 1024).reshape(-1, 1024)
 print("step", state["step"], "- model.up as it was saved:", bool((state["model"]["up"] == (at * 31 + 14) % 1000003).all()))
 PY
 if [[ -x $root/.venv/bin/python ]]; then

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "engine/read_box.h"
 #include "engine/stored_item.h"
 #include "engine/whole_blocks.h"
 
@@ -32,6 +33,20 @@ std::pair<std::uint64_t, std::uint64_t> extent_of(const ReadItem& item, const Sh
     stride *= static_cast<std::uint64_t>(shape[d]);
   }
   return {first, last + item_size(dtype)};
+}
+
+// Whether no gap between the wanted runs of a row-major chunk is too wide to be read over (read_box.h).
+bool lie_close(const Shape& lengths, const Shape& sizes, std::uint64_t item) {
+  std::uint64_t inner = item;  // bytes of one step of the dimension
+  for (std::size_t d = sizes.rank(); d-- > 0;) {
+    const bool repeats = std::any_of(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(d),
+                                     [](std::int64_t n) { return n > 1; });
+    const auto unwanted = static_cast<std::uint64_t>(sizes[d] - lengths[d]);
+    if (repeats && unwanted > kSmallGap / inner) return false;
+    inner = saturating_mul(inner, static_cast<std::uint64_t>(sizes[d]));
+    if (inner > kSmallGap * kSmallGap) inner = kSmallGap * kSmallGap;
+  }
+  return true;
 }
 
 class Planning {
@@ -192,9 +207,11 @@ class Planning {
     blocks.add(wanted.file, begin, begin + kArchiveEnd, kArchiveEnd);
     const auto [first, last] = extent_of(*wanted.item, wanted.chunk->sizes, dtype);
     const std::uint64_t around = wanted.length - elements;
-    const bool sparse = wanted.needed < (last - first) / kSparse;
+    const bool closely = lie_close(wanted.item->lengths, wanted.chunk->sizes, item_size(dtype));
+    const std::uint64_t read = closely ? last - first : wanted.needed;
+    const bool sparse = read < (last - first) / kSparse;
     if (verify_ == Verify::kFull || !sparse) {
-      blocks.add(wanted.file, begin + first, begin + last + around, wanted.needed + around);
+      blocks.add(wanted.file, begin + first, begin + last + around, read + around);
     }
     blocks.add(wanted.file, end - kArchiveEnd, end, kArchiveEnd);
   }
