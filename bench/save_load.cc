@@ -205,6 +205,25 @@ void run_reshard(const std::string& dir) {
              over_read(dir + "/b", 8, grid, 3, rows(3)));
 }
 
+// Bytes that a rank exchanges with the coordinator: for a new plan, and for the same plan again.
+void run_coordination(const std::string& dir) {
+  const MeshLayout rows{{8}, {Placement::shard(0)}};
+  std::uint64_t first = 0, again = 0;
+  run_ranks(8, [&](Group& group) {
+    SavePlannerOptions planning;
+    planning.enable_plan_caching = true;
+    DefaultSavePlanner planner(planning);
+    const StateDict state = part(rows, group.rank());
+    const SaveOptions options{.group = &group, .planner = &planner};
+    const std::uint64_t new_plan = save(state, dir + "/c", options).bytes_exchanged;
+    const std::uint64_t same_plan = save(state, dir + "/c", options).bytes_exchanged;
+    if (group.rank() != 7) return;
+    first = new_plan;
+    again = same_plan;
+  });
+  fmt::print("{{\"first\": {}, \"again\": {}}}\n", first, again);
+}
+
 std::uint64_t resident(const char* field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -263,6 +282,8 @@ int run(const std::vector<std::string>& args) {
     run_small(dir, static_cast<std::int64_t>(n));
   } else if (mode == "reshard") {
     run_reshard(dir);
+  } else if (mode == "coordination") {
+    run_coordination(dir);
   } else if (mode == "memory") {
     run_memory(dir, n, !plain);
   } else if (mode == "flat") {

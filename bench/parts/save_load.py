@@ -119,6 +119,10 @@ def main() -> int:
             if place == "tmpfs" and wanted("load.reshard"):
                 for name, ratio in ours("reshard", directory).items():
                     emit(f"load.reshard_{name}", cairn=ratio, unit="bytes read / needed", target=1.05)
+            if place == "tmpfs" and wanted("save.coordination"):
+                exchanged = ours("coordination", directory)
+                emit("save.coordination", cairn=exchanged["again"], unit="bytes/rank", target=1000,
+                     note=f"an unchanged plan of 32 tensors; {exchanged['first']} the first time")
             if place == "disk" and wanted("memory"):
                 memory(directory)
     return 0
