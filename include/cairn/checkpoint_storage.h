@@ -11,6 +11,7 @@
 // other by one thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,8 @@ struct WriterRole {
   // Nothing may be published after this.
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   ProgressCallback progress = {};
+  // When it becomes true, a writer stops soon, between two pieces of a tensor, with Error(kCancelled).
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // What a rank has written.
@@ -103,6 +106,8 @@ struct WriteOptions {
   std::uint64_t alignment = kDirectAlignment;
   std::vector<std::string> transforms = {};  // of each item, in order: "zstd"
   OnLowSpace low_space = OnLowSpace::kError;
+  // At most so many bytes a second go to storage from this rank, for disks that others use too; 0: no limit.
+  std::uint64_t bytes_per_second = 0;
 };
 
 // DCP's files in a file system: data, manifest, metadata.

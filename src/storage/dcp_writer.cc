@@ -148,7 +148,7 @@ class DcpWriter final : public StorageWriter {
   }
 
   struct Job;
-  void write_file(Job& job, SavePlanner& planner, const StreamOptions& stream);
+  void write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& stream);
   void report(std::uint64_t bytes);
 
   std::shared_ptr<FileSystem> files_;
@@ -181,12 +181,13 @@ void DcpWriter::report(std::uint64_t bytes) {
   role_.progress({"write", done_, total_});
 }
 
-void DcpWriter::write_file(Job& job, SavePlanner& planner, const StreamOptions& options) {
+void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options) {
   try {
     FileStream stream(files_->create(job.name, {.size = job.size, .durable = options_.durable}), options);
-    ItemWriter writer(stream, job.name, planner, {options_.alignment, options_.transforms});
+    ItemWriter writer(stream, job.name, planner, pace, {options_.alignment, options_.transforms});
     for (const std::size_t position : job.positions) {
       if (stop_) return;
+      pace.pass(0);
       const WriteItem item = (*job.items)[position];
       job.results.push_back(writer.write(item));
       report(bytes_of(item));
@@ -222,10 +223,11 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
     written_.push_back(jobs[i].name);
   }
   const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
+  Pace pace(role_.cancelled, options_.bytes_per_second);
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < jobs.size(); ++i)
-    threads.emplace_back([&, i] { write_file(jobs[i], planner, stream); });
-  write_file(jobs.front(), planner, stream);
+    threads.emplace_back([&, i] { write_file(jobs[i], planner, pace, stream); });
+  write_file(jobs.front(), planner, pace, stream);
   for (std::thread& thread : threads) thread.join();
 
   WrittenData data;

@@ -71,8 +71,9 @@ void check_transforms(const std::vector<std::string>& transforms) {
   }
 }
 
-ItemWriter::ItemWriter(FileStream& stream, std::string file, SavePlanner& planner, ItemOptions options)
-    : stream_(stream), file_(std::move(file)), planner_(planner), options_(std::move(options)) {}
+ItemWriter::ItemWriter(FileStream& stream, std::string file, SavePlanner& planner, Pace& pace,
+                       ItemOptions options)
+    : stream_(stream), file_(std::move(file)), planner_(planner), pace_(pace), options_(std::move(options)) {}
 
 std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, const ItemOptions& options) {
   return tensor_bytes + kArchiveBytes + (tensor_bytes >= kLeastAligned ? options.alignment : kSmallAlignment);
@@ -97,7 +98,7 @@ WriteResult ItemWriter::write(const WriteItem& item) {
       stream_.append(as_bytes(blob.head()));
       stream_.begin_part();
       if (blob.memory()) {
-        stream_.append(*blob.memory());
+        write_memory(*blob.memory());
       } else {
         write_elements(*tensor);
       }
@@ -109,6 +110,8 @@ WriteResult ItemWriter::write(const WriteItem& item) {
       stream_.end_item();
     }
     const auto length = static_cast<std::int64_t>(stream_.position() - begin);
+    // How long these get is known afterwards only.
+    if (tensor == nullptr || !options_.transforms.empty()) pace_.pass(static_cast<std::uint64_t>(length));
     return {item.index,
             length,
             {file_, static_cast<std::int64_t>(begin), length, descriptors_of(options_.transforms), {}}};
@@ -118,10 +121,20 @@ WriteResult ItemWriter::write(const WriteItem& item) {
   }
 }
 
+void ItemWriter::write_memory(ByteSpan bytes) {
+  while (!bytes.empty()) {
+    const ByteSpan piece = bytes.first(std::min(bytes.size(), pace_.piece_bytes()));
+    pace_.pass(piece.size());
+    stream_.append(piece);
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
 void ItemWriter::write_elements(const TensorView& tensor) {
   if (scratch_.view().data == nullptr)
     scratch_ = Tensor::empty(DType::kUInt8, {static_cast<std::int64_t>(kGather)});
   in_pieces(tensor, [&](const TensorView& piece) {
+    pace_.pass(piece.bytes());
     copy(piece, TensorView::contiguous(scratch_.view().data, piece.dtype, piece.shape));
     stream_.append(scratch_.bytes().first(piece.bytes()));
   });

@@ -8,6 +8,7 @@
 #include "cairn/plan.h"
 #include "cairn/planner.h"
 #include "storage/file_stream.h"
+#include "storage/pace.h"
 
 namespace cairn {
 
@@ -16,10 +17,10 @@ struct ItemOptions {
   std::vector<std::string> transforms;  // "zstd"
 };
 
-// Used by one thread at a time; the stream and the planner are borrowed.
+// Used by one thread at a time; the stream, the planner and the pace are borrowed.
 class ItemWriter {
  public:
-  ItemWriter(FileStream& stream, std::string file, SavePlanner& planner, ItemOptions options);
+  ItemWriter(FileStream& stream, std::string file, SavePlanner& planner, Pace& pace, ItemOptions options);
 
   // Errors name the tensor. Error(kInvalidArgument) when the planner gives something else than it planned.
   WriteResult write(const WriteItem& item);
@@ -28,12 +29,14 @@ class ItemWriter {
   static std::uint64_t most_bytes(std::uint64_t tensor_bytes, const ItemOptions& options);
 
  private:
+  void write_memory(ByteSpan bytes);
   void write_elements(const TensorView& tensor);
   void write_transformed(const Value& value);
 
   FileStream& stream_;
   std::string file_;
   SavePlanner& planner_;
+  Pace& pace_;
   ItemOptions options_;
   Tensor scratch_;  // where scattered elements are gathered
 };
