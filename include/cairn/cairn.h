@@ -16,6 +16,7 @@
 // differ.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,9 @@ struct SaveOptions {
   WriteOptions write = {};
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);  // of the whole save
   ProgressCallback progress = {};
+  // Another thread may set it: the save then stops soon with Error(kCancelled), on all ranks, and the old
+  // checkpoint stays. Too late once all is written. Null: cannot be cancelled.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 struct SaveResult {
@@ -113,6 +117,9 @@ class AppState {
   const Value* find(std::string_view name) const;  // a plain entry's value; nullptr when there is none
 
  private:
+  StateDict expand() const;  // asks every Stateful
+
+  friend class AsyncSaver;
   friend SaveResult save(AppState& state, const std::string& id, const SaveOptions& options);
   friend LoadResult load(AppState& state, const std::string& id, const LoadOptions& options);
   std::vector<std::pair<std::string, std::variant<Value, Stateful*>>> parts_;

@@ -49,6 +49,10 @@ class SavePlanner {
   // On every rank, once or more often per item of the finished plan, from the writer's threads at the
   // same time: the live tensor of exactly the item's chunk (any device, any strides), or the object.
   virtual Value resolve_data(const WriteItem& item) = 0;
+
+  // Last, on every rank, also when the save failed: the state is no longer borrowed. Who keeps tensors of it
+  // lets them go, because their memory may be wanted for the next snapshot.
+  virtual void release_state() noexcept {}
 };
 
 struct SavePlannerOptions {
@@ -73,6 +77,7 @@ class DefaultSavePlanner : public SavePlanner {
   SavePlan create_local_plan() override;
   GlobalSavePlan create_global_plan(std::vector<SavePlan> all) override;
   SavePlan finish_plan(SavePlan central) override;
+  void release_state() noexcept override;
   Value resolve_data(const WriteItem& item) override;  // transform_object(item, lookup_object(index))
 
   // The entry that an item comes from: a Tensor, a ShardedTensor, or an object. Error(kNotFound).

@@ -7,6 +7,7 @@
 
 #include "cairn/cairn.h"
 #include "engine/coverage.h"
+#include "engine/saving.h"
 #include "engine/steps.h"
 #include "plan/wire.h"
 #include "plan/wire_bytes.h"
@@ -50,8 +51,7 @@ void require_all_written(const SavePlan& plan, const WrittenData& data) {
 // One save on one rank, from its first step to its last.
 class Saving {
  public:
-  Saving(std::function<const StateDict&()> state, const std::string& id, const SaveOptions& options,
-         Group& group)
+  Saving(StateMaker state, const std::string& id, const SaveOptions& options, Group& group)
       : state_(std::move(state)),
         id_(id),
         options_(options),
@@ -64,6 +64,7 @@ class Saving {
     role_.collective = options.use_collectives;
     role_.deadline = steps_.deadline();
     role_.progress = options.progress;
+    role_.cancelled = options.cancelled;
     if (planner_ == nullptr) {
       SavePlannerOptions planning;
       planning.global.allow_partial = !options.use_collectives;
@@ -71,6 +72,10 @@ class Saving {
       planner_ = own_planner_.get();
     }
   }
+
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+  ~Saving() { planner_->release_state(); }
 
   SaveResult run() {
     try {
@@ -93,9 +98,16 @@ class Saving {
   }
 
  private:
+  // Between steps; the writer looks by itself while it writes.
+  void require_wanted() const {
+    if (options_.cancelled == nullptr || !*options_.cancelled) return;
+    throw Error(ErrorCode::kCancelled, "the save was cancelled");
+  }
+
   // The coordinator takes the place and says which save this is.
   void begin() {
     const std::string id = steps_.broadcast("begin", [&] {
+      require_wanted();
       role_.save_id = random_save_id();
       set_up_writer();
       return std::string(reinterpret_cast<const char*>(role_.save_id.data()), role_.save_id.size());
@@ -114,6 +126,7 @@ class Saving {
   }
 
   SavePlan local_plan() {
+    require_wanted();
     if (auto* planner = dynamic_cast<DefaultSavePlanner*>(planner_))
       planner->set_world_size(role_.collective ? role_.world_size : 1);
     const std::optional<StorageMeta> meta = writer_->storage_meta();
@@ -159,6 +172,7 @@ class Saving {
 
   void finish(std::vector<WrittenData> all) {
     require_covered(*metadata_, all);
+    require_wanted();
     auto metadata = std::make_shared<Metadata>(*metadata_);
     writer_->finish(*metadata, std::move(all));
     result_.metadata = std::move(metadata);
@@ -191,7 +205,7 @@ class Saving {
     return {};
   }
 
-  std::function<const StateDict&()> state_;  // called inside a step: what it throws reaches all ranks
+  StateMaker state_;  // called inside a step: what it throws reaches all ranks
   const std::string& id_;
   const SaveOptions& options_;
   Steps steps_;
@@ -204,16 +218,16 @@ class Saving {
   SaveResult result_;
 };
 
-SaveResult run(std::function<const StateDict&()> state, const std::string& id, const SaveOptions& options) {
+}  // namespace
+
+SaveResult run_save(StateMaker state, const std::string& id, const SaveOptions& options) {
   const std::unique_ptr<Group> solo =
       options.group == nullptr || options.no_dist ? solo_group() : std::unique_ptr<Group>();
   return Saving(std::move(state), id, options, solo ? *solo : *options.group).run();
 }
 
-}  // namespace
-
 SaveResult save(const StateDict& state, const std::string& id, const SaveOptions& options) {
-  return run([&]() -> const StateDict& { return state; }, id, options);
+  return run_save([&]() -> const StateDict& { return state; }, id, options);
 }
 
 void AppState::add(std::string name, Stateful& part) { parts_.emplace_back(std::move(name), &part); }
@@ -226,16 +240,19 @@ const Value* AppState::find(std::string_view name) const {
   return nullptr;
 }
 
+StateDict AppState::expand() const {
+  StateDict expanded;
+  for (const auto& [name, part] : parts_) {
+    Stateful* const* stateful = std::get_if<Stateful*>(&part);
+    expanded.set(name, stateful != nullptr ? Value((*stateful)->state_dict()) : std::get<Value>(part));
+  }
+  return expanded;
+}
+
 SaveResult save(AppState& state, const std::string& id, const SaveOptions& options) {
   StateDict expanded;
-  const auto expand = [&]() -> const StateDict& {
-    for (const auto& [name, part] : state.parts_) {
-      Stateful* const* stateful = std::get_if<Stateful*>(&part);
-      expanded.set(name, stateful != nullptr ? Value((*stateful)->state_dict()) : std::get<Value>(part));
-    }
-    return expanded;
-  };
-  return run(expand, id, options);
+  const auto expand = [&]() -> const StateDict& { return expanded = state.expand(); };
+  return run_save(expand, id, options);
 }
 
 }  // namespace cairn

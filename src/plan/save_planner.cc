@@ -196,6 +196,11 @@ SavePlan DefaultSavePlanner::finish_plan(SavePlan central) {
   return central;
 }
 
+void DefaultSavePlanner::release_state() noexcept {
+  entries_.clear();
+  cache_->names = {};
+}
+
 Value DefaultSavePlanner::resolve_data(const WriteItem& item) {
   return transform_object(item, lookup_object(item.index));
 }
