@@ -82,6 +82,11 @@ def test_the_examples_that_load_run(examples: Path, name: str) -> None:
     assert run(examples / name, GOLDEN).splitlines() == LOADERS[name]
 
 
+def test_the_example_that_saves_in_the_background_runs(examples: Path, tmp_path: Path) -> None:
+    assert run(examples / "async_training", tmp_path).startswith(f"{tmp_path}/step-20: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-10", "step-15", "step-20", "step-5"]
+
+
 @pytest.mark.slow
 def test_pip_installs_the_module_and_the_command(tmp_path: Path) -> None:
     # The build tools are the ones of .venv, so nothing is downloaded.

@@ -1,6 +1,7 @@
 // save_check DIR MODE VERSION [RANK]: saves and loads of real MPI processes, run by tests/mpi/test_save.py.
 //
 //   save, load     the state of VERSION; load cuts it another way and compares every byte
+//   async          the states of 1 to VERSION, in the background; each is spoilt as soon as the call returns
 //   fail           rank RANK has a tensor that cannot be written
 //   stop           rank RANK stops in the middle of writing and is woken after the deadline
 //   kill           rank RANK dies in the middle of writing
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "cairn/async.h"
 #include "cairn/cairn.h"
 #include "cairn/mpi_group.h"
 #include "engine/test_states.h"
@@ -63,6 +65,31 @@ void require_same(const StateDict& got, const StateDict& expected) {
   }
 }
 
+void spoil(const Value& value) {
+  const auto* sharded = value.get_if<ShardedTensor>();
+  Tensor tensor = sharded != nullptr ? sharded->shards.at(0).data : value.get<Tensor>();
+  for (std::byte& byte : tensor.bytes()) byte = std::byte{0x5a};
+}
+
+void save_in_background(Group& group, const std::string& dir, int versions) {
+  DefaultSavePlanner planner({.enable_plan_caching = true});
+  AsyncOptions options;
+  options.save = {.group = &group, .planner = &planner, .deadline = 30s};
+  options.max_in_flight = 2;
+  AsyncSaver saver(options);
+  for (int version = 1; version <= versions; ++version) {
+    const StateDict state = trainer_state(group.rank(), group.size(), version);
+    (void)saver.async_save(state, dir);
+    for (const auto& [name, value] : state.find("model")->get<Dict>()) spoil(value);
+    for (const auto& [name, value] : state.find("optim")->get<Dict>()) spoil(value);
+    if (version % 5 != 0) continue;
+    saver.wait();
+    StateDict loaded = trainer_state(group.rank(), group.size(), 0, true);
+    load(loaded, dir, {.group = &group, .deadline = kDeadline});
+    require_same(loaded, trainer_state(group.rank(), group.size(), version, true));
+  }
+}
+
 void run(Group& group, const std::string& dir, const std::string& mode, int version, int rank) {
   if (mode == "load") {
     StateDict state = trainer_state(group.rank(), group.size(), 0, true);
@@ -70,6 +97,7 @@ void run(Group& group, const std::string& dir, const std::string& mode, int vers
     require_same(state, trainer_state(group.rank(), group.size(), version, true));
     return;
   }
+  if (mode == "async") return save_in_background(group, dir, version);
   Unlucky planner(mode != "save" && group.rank() == rank, mode);
   save(trainer_state(group.rank(), group.size(), version), dir,
        {.group = &group, .planner = &planner, .deadline = mode == "save" ? 30s : kDeadline});

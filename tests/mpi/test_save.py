@@ -43,6 +43,11 @@ def test_an_overwrite_replaces_the_old_checkpoint(directory: Path) -> None:
     assert len(list(directory.iterdir())) == 6  # metadata, manifest, four data files
 
 
+def test_four_ranks_save_in_the_background(directory: Path) -> None:
+    assert run(4, directory, "async", 20) == ["ok"] * 4
+    assert run(3, directory, "load", 20) == ["ok"] * 3
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_an_error_on_one_rank_is_the_same_on_all(directory: Path, rank: int) -> None:
     said = run(4, directory, "fail", 2, rank)

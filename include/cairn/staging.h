@@ -1,0 +1,73 @@
+// Snapshots: a state, copied to memory that nobody else can change.
+//
+// A save in the background (cairn/async.h) writes from a snapshot while the training goes on. The default
+// stager copies tensors in CPU memory; a subclass of Stager may copy from anywhere to anywhere.
+//
+//   auto stager = default_stager({.budget = std::uint64_t{64} << 30});
+//   Snapshot snapshot = stager->stage(state, {});
+//   snapshot.whole.get();                       // from here on the state may change
+//
+// Threads: a stager may be used by many threads at once, a Snapshot by one at a time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <memory>
+
+#include "cairn/state_dict.h"
+
+namespace cairn {
+
+// A copy of a state, whole or still being made.
+//
+// The memory of its tensors is the stager's. It is used again when the last Tensor that refers to it is gone,
+// and never before. Destroying a snapshot waits for its copying to end.
+struct Snapshot {
+  StateDict state;          // as the live one: names, types, shapes. The elements are there when it is whole
+  std::uint64_t bytes = 0;  // of the budget
+  std::shared_future<void> whole;                            // or why it will never be
+  std::shared_ptr<const std::atomic<std::uint64_t>> copied;  // bytes so far; may be null
+  std::shared_ptr<void> copying;                             // what must live until it is whole
+};
+
+struct StageRequest {
+  // false: stage() returns when the snapshot is whole. true: it returns as soon as there is memory, and the
+  // live state must stay as it is, and where it is, until `whole` is ready.
+  bool overlapped = false;
+  // How long to wait for the memory of older snapshots. A time that has passed: not at all.
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+};
+
+class Stager {
+ public:
+  virtual ~Stager() = default;
+
+  // Everything of the state is copied, plain values too. Error(kLimit) when the state is larger than the
+  // budget, or does not fit now and may not wait; kTimeout when it waited in vain; kUnsupported for memory
+  // that it cannot reach.
+  virtual Snapshot stage(const StateDict& state, const StageRequest& request) = 0;
+
+  // Every copy that was begun has ended.
+  virtual void synchronize() = 0;
+
+  // Gives back the memory that no snapshot holds, and that of the others as they end. The next stage() takes
+  // new memory.
+  virtual void close() = 0;
+};
+
+struct StagingOptions {
+  std::uint64_t budget = 0;  // bytes of all snapshots together, kept memory too; 0: no limit
+  int threads = 0;           // that copy one snapshot; 0: as many as cores, up to 16
+  // For debugging: compares the finished snapshot with the live state. Error(kConflict) names every tensor
+  // that changed while it was copied. Costs as much as the copy.
+  bool compare = false;
+};
+
+// Copies CPU tensors, whatever their strides: the bytes that the views need and no others. Views that lie in
+// one another share memory in the snapshot as they do in the state. The memory is aligned for direct I/O,
+// lies on huge pages and is kept from snapshot to snapshot.
+std::unique_ptr<Stager> default_stager(const StagingOptions& options = {});
+
+}  // namespace cairn
