@@ -215,8 +215,8 @@ void run_coordination(const std::string& dir) {
     DefaultSavePlanner planner(planning);
     const StateDict state = part(rows, group.rank());
     const SaveOptions options{.group = &group, .planner = &planner};
-    const std::uint64_t new_plan = save(state, dir + "/c", options).bytes_exchanged;
-    const std::uint64_t same_plan = save(state, dir + "/c", options).bytes_exchanged;
+    const std::uint64_t new_plan = save(state, dir + "/c", options).plan_bytes;
+    const std::uint64_t same_plan = save(state, dir + "/c", options).plan_bytes;
     if (group.rank() != 7) return;
     first = new_plan;
     again = same_plan;

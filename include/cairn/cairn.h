@@ -58,7 +58,8 @@ struct SaveResult {
   // The checkpoint's description; on the coordinator only (on every rank without collectives).
   std::shared_ptr<const Metadata> metadata;
   std::uint64_t bytes = 0;            // this rank wrote
-  std::uint64_t bytes_exchanged = 0;  // this rank sent and received, plans and results
+  std::uint64_t plan_bytes = 0;       // this rank sent and received to agree on the plan
+  std::uint64_t bytes_exchanged = 0;  // the same, results and checksums included
 };
 
 // When it returns, the checkpoint is there on every rank, whole, and with `durable` it survives a loss of

@@ -81,7 +81,9 @@ class Saving {
     try {
       if (options_.use_collectives) {
         begin();
-        write(plan());
+        const std::string mine = plan();
+        result_.plan_bytes = steps_.bytes_exchanged();
+        write(mine);
       } else {
         steps_.all_gather("save", [&] { return alone(); });
       }
