@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -20,21 +21,6 @@ void check_range(std::uint64_t offset, std::uint64_t length, std::uint64_t size)
               fmt::format("{} bytes are expected here, but the data ends at byte {}", length, size))
       .at(offset);
 }
-
-// Closes the descriptor on every way out of open_file and of the source's life.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 class FileSource final : public ByteSource {
  public:

@@ -16,15 +16,8 @@
 namespace cairn {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::uint64_t kLeastRound = 1 << 20;
 constexpr std::uint64_t kMostRound = 32 << 20;
-
-Clock::time_point deadline_after(std::chrono::nanoseconds time) {
-  const Clock::time_point now = Clock::now();
-  return time > Clock::time_point::max() - now ? Clock::time_point::max() : now + time;
-}
 
 // One load on one rank: what its steps share.
 class Loading {
@@ -35,7 +28,7 @@ class Loading {
       : state_(std::move(state)),
         id_(id),
         options_(options),
-        steps_(group, coordinator_of(options, group), deadline_after(options.deadline)),
+        steps_(group, coordinator_of(options, group), Steps::deadline_after(options.deadline)),
         planner_(planner),
         reader_(options.reader),
         report_(options.report == nullptr ? own_report_ : *options.report) {

@@ -16,12 +16,6 @@
 namespace cairn {
 namespace {
 
-std::chrono::steady_clock::time_point deadline_after(std::chrono::nanoseconds time) {
-  const auto now = std::chrono::steady_clock::now();
-  const auto never = std::chrono::steady_clock::time_point::max();
-  return time > never - now ? never : now + time;
-}
-
 std::string encode(const WrittenData& data, int rank, int size) {
   const std::string results = encode_write_results(data.results, rank, size);
   std::string bytes;
@@ -55,7 +49,7 @@ class Saving {
       : state_(std::move(state)),
         id_(id),
         options_(options),
-        steps_(group, options.coordinator_rank, deadline_after(options.deadline)),
+        steps_(group, options.coordinator_rank, Steps::deadline_after(options.deadline)),
         planner_(options.planner),
         writer_(options.writer) {
     role_.rank = group.rank();

@@ -129,6 +129,11 @@ Steps::Steps(Group& group, int coordinator, Time deadline)
   }
 }
 
+Steps::Time Steps::deadline_after(std::chrono::nanoseconds time) {
+  const Time now = std::chrono::steady_clock::now();
+  return time > Time::max() - now ? Time::max() : now + time;
+}
+
 Step Steps::next(std::chrono::nanoseconds grace) {
   const bool unlimited = deadline_ > Time::max() - std::chrono::hours(1);
   return {++number_, unlimited ? deadline_ : deadline_ + grace};

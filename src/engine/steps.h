@@ -42,6 +42,7 @@ class Steps {
   using Time = std::chrono::steady_clock::time_point;
   // All ranks give the same deadline; the steps of one group never run side by side.
   Steps(Group& group, int coordinator, Time deadline);
+  static Time deadline_after(std::chrono::nanoseconds time);  // from now; the end of time when that is later
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }

@@ -255,4 +255,12 @@ Manifest read_manifest(const ByteSource& source, const Limits& limits) {
   return Parser(as_bytes(bytes)).parse();
 }
 
+std::string encode_manifest(const SaveId& save_id, bool strong, const std::vector<ManifestFile>& files) {
+  StringSink sink;
+  ManifestWriter writer(sink, save_id, strong);
+  for (const ManifestFile& file : files) writer.add(file);
+  writer.finish();
+  return std::move(sink.text);
+}
+
 }  // namespace cairn

@@ -70,6 +70,9 @@ class ManifestWriter {
   bool finished_ = false;
 };
 
+// A whole manifest as bytes.
+std::string encode_manifest(const SaveId& save_id, bool strong, const std::vector<ManifestFile>& files);
+
 // Error kCorrupt for anything that was not written by ManifestWriter or has changed since, kUnsupported
 // for a whole manifest of a later version.
 Manifest read_manifest(const ByteSource& source, const Limits& limits = {});

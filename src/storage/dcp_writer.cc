@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "base/sink.h"
 #include "base/source.h"
 #include "cairn/checkpoint_storage.h"
 #include "cairn/error.h"
@@ -42,14 +41,6 @@ void check(const WriteOptions& options) {
 
 std::uint64_t bytes_of(const WriteItem& item) {
   return static_cast<std::uint64_t>(item.chunk_storage_size().value_or(0));
-}
-
-std::string encode_sums(const SaveId& save, bool strong, const std::vector<ManifestFile>& files) {
-  StringSink sink;
-  ManifestWriter writer(sink, save, strong);
-  for (const ManifestFile& file : files) writer.add(file);
-  writer.finish();
-  return std::move(sink.text);
 }
 
 class DcpWriter final : public StorageWriter {
@@ -238,7 +229,7 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
     sums.push_back(std::move(job.sums));
   }
   if (options_.durable) files_->sync_directory();
-  if (options_.checksums) data.attachment = encode_sums(role_.save_id, options_.strong_hashes, sums);
+  if (options_.checksums) data.attachment = encode_manifest(role_.save_id, options_.strong_hashes, sums);
   return data;
 }
 

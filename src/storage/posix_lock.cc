@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -19,20 +20,6 @@ namespace {
 
 // How often the file may vanish under our hands before somebody else is said to have the lock.
 constexpr int kAttempts = 100;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 class PosixLock final : public FileLock {
  public:

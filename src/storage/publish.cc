@@ -30,14 +30,6 @@ ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
   return sums.finish(std::move(name));
 }
 
-std::string encode(const SaveId& save, bool strong, const std::vector<ManifestFile>& files) {
-  StringSink sink;
-  ManifestWriter writer(sink, save, strong);
-  for (const ManifestFile& file : files) writer.add(file);
-  writer.finish();
-  return std::move(sink.text);
-}
-
 void check_deadline(std::chrono::steady_clock::time_point deadline) {
   if (std::chrono::steady_clock::now() <= deadline) return;
   // The other ranks have given up, and somebody may be saving again.
@@ -101,7 +93,7 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   const std::string bytes = encode(metadata);
   if (options_.checksums) {
     written.push_back(sums_of(name, bytes, options_.strong_hashes));
-    write(manifest_name(save_, rank_), encode(save_, options_.strong_hashes, written), false);
+    write(manifest_name(save_, rank_), encode_manifest(save_, options_.strong_hashes, written), false);
     if (options_.durable) files_.sync_directory();
   }
   check_deadline(deadline);
