@@ -88,9 +88,11 @@ class CheckpointError : public Error {
  public:
   CheckpointError(std::string_view step, std::map<int, Error> failures);
 
+  const std::string& step() const { return step_; }  // "plan", "write", "read", ...
   const std::map<int, Error>& failures() const { return failures_; }
 
  private:
+  std::string step_;
   std::map<int, Error> failures_;
 };
 

@@ -50,6 +50,10 @@ class SavePlanner {
   // same time: the live tensor of exactly the item's chunk (any device, any strides), or the object.
   virtual Value resolve_data(const WriteItem& item) = 0;
 
+  // Asked before resolve_data, likewise: the item's bytes as they are to stand in the file, a whole archive
+  // of torch.save, from a planner that knows better than the engine how to encode it.
+  virtual std::optional<std::string> resolve_archive(const WriteItem& item);
+
   // Last, on every rank, also when the save failed: the state is no longer borrowed. Who keeps tensors of it
   // lets them go, because their memory may be wanted for the next snapshot.
   virtual void release_state() noexcept {}
@@ -89,6 +93,8 @@ class DefaultSavePlanner : public SavePlanner {
  protected:
   const SavePlannerOptions& options() const { return options_; }
   const Flattened& entries() const { return entries_; }  // the state, cut into entries
+  // How the state is cut. For states that were cut elsewhere already.
+  virtual Flattened cut(const StateDict& state) const;
   bool is_coordinator() const { return is_coordinator_; }
 
  private:
@@ -118,12 +124,15 @@ class LoadPlanner {
 
   // From the reader's threads, many at once, items in any order: an object's value arrives.
   virtual void load_bytes(const ReadItem& item, Value value) = 0;
-  // Memory for an object's raw bytes, for readers that want it; nullptr by default: use load_bytes.
+  // Memory for an object's raw bytes, a whole archive of torch.save; nullptr by default: use load_bytes.
   virtual std::string* resolve_bytes(const ReadItem& item);
   // The destination of a tensor item: exactly `lengths` large. Then, when it is filled, commit_tensor
   // with the same view.
   virtual TensorView resolve_tensor(const ReadItem& item) = 0;
   virtual void commit_tensor(const ReadItem& item, const TensorView& tensor) = 0;
+
+  // Whether create_global_plan changes nothing, on any rank: then the plans need not travel.
+  virtual bool plans_alone() const { return false; }
 };
 
 struct LoadPlannerOptions {
@@ -147,6 +156,7 @@ class DefaultLoadPlanner : public LoadPlanner {
   void load_bytes(const ReadItem& item, Value value) override;
   TensorView resolve_tensor(const ReadItem& item) override;
   void commit_tensor(const ReadItem& item, const TensorView& tensor) override;
+  bool plans_alone() const override;  // of the classes here; a subclass says it for itself
 
   // The destination that `index` names: the whole tensor, or the whole shard. Error(kNotFound).
   virtual TensorView lookup_tensor(const MetadataIndex& index);
@@ -158,6 +168,9 @@ class DefaultLoadPlanner : public LoadPlanner {
   const LoadPlannerOptions& options() const;
 
  protected:
+  // How the state is cut into entries, under either rule. For states that were cut elsewhere already.
+  virtual Flattened cut(const StateDict& state, FlattenRule rule) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

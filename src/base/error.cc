@@ -102,6 +102,8 @@ ErrorCode first_code(const std::map<int, Error>& failures) {
 }  // namespace
 
 CheckpointError::CheckpointError(std::string_view step, std::map<int, Error> failures)
-    : Error(first_code(failures), group_by_cause(step, failures)), failures_(std::move(failures)) {}
+    : Error(first_code(failures), group_by_cause(step, failures)),
+      step_(step),
+      failures_(std::move(failures)) {}
 
 }  // namespace cairn

@@ -74,9 +74,7 @@ class Loading {
   bool plans_alone() const {
     if (steps_.size() == 1) return true;
     if (options_.reader != nullptr && typeid(*options_.reader) != typeid(DcpReader)) return false;
-    const std::type_info& kind = typeid(planner_);
-    if (kind != typeid(DefaultLoadPlanner) && kind != typeid(EmptyStateDictLoadPlanner)) return false;
-    return static_cast<const DefaultLoadPlanner&>(planner_).options().replicas == ReplicaReads::kReadAll;
+    return planner_.plans_alone();
   }
 
   LoadPlan local_plan() {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <typeinfo>
 #include <unordered_set>
 #include <utility>
 
@@ -51,10 +52,22 @@ void DefaultLoadPlanner::set_up_planner(StateDict& state, const Metadata* metada
   state_->index = metadata == nullptr ? nullptr : std::make_unique<CheckpointIndex>(*metadata);
   state_->rebuilt = false;
   state_->old_keys = false;
-  state_->set_entries(state_->options.flatten_state_dict ? flatten(state) : top_entries(state));
+  state_->set_entries(cut(state, FlattenRule::kCurrent));
 }
 
-LoadPlan DefaultLoadPlanner::create_local_plan() { return state_->plan(); }
+Flattened DefaultLoadPlanner::cut(const StateDict& state, FlattenRule rule) const {
+  return state_->options.flatten_state_dict ? flatten(state, rule) : top_entries(state);
+}
+
+LoadPlan DefaultLoadPlanner::create_local_plan() {
+  return state_->plan([this] { return cut(*state_->original, FlattenRule::kTorch23); });
+}
+
+bool DefaultLoadPlanner::plans_alone() const {
+  const std::type_info& kind = typeid(*this);
+  const bool ours = kind == typeid(DefaultLoadPlanner) || kind == typeid(EmptyStateDictLoadPlanner);
+  return ours && state_->options.replicas == ReplicaReads::kReadAll;
+}
 
 std::vector<LoadPlan> DefaultLoadPlanner::create_global_plan(std::vector<LoadPlan> all) {
   if (state_->options.replicas == ReplicaReads::kReadOnce)

@@ -34,14 +34,14 @@ const FlatEntry* DefaultLoadPlanner::State::find(std::string_view fqn) const {
 // A checkpoint of torch 2.3 or older keeps a dict without tensors as one entry. When it has names that
 // the state lacks, and the old way of cutting the state gives one of them, all of the state is cut that
 // way.
-void DefaultLoadPlanner::State::look_for_old_keys() {
+void DefaultLoadPlanner::State::look_for_old_keys(const std::function<Flattened()>& cut_as_before) {
   if (!options.flatten_state_dict || rebuilt || old_keys) return;
   NameTable absent;
   for (const auto& [fqn, stored] : metadata->state_dict_metadata) {
     if (!names.find(fqn)) absent.intern(fqn);
   }
   if (absent.size() == 0) return;
-  Flattened old = flatten(*original, FlattenRule::kTorch23);
+  Flattened old = cut_as_before();
   if (std::none_of(old.begin(), old.end(), [&](const FlatEntry& entry) { return absent.find(entry.name); }))
     return;
   old_keys = true;
@@ -86,12 +86,12 @@ void DefaultLoadPlanner::State::add_tensor(const FlatEntry& entry, std::size_t p
   if (lacking > 0) report.incomplete.push_back({entry.name, lacking});
 }
 
-LoadPlan DefaultLoadPlanner::State::plan() {
+LoadPlan DefaultLoadPlanner::State::plan(const std::function<Flattened()>& cut_as_before) {
   if (metadata == nullptr) {
     throw Error(ErrorCode::kInvalidArgument, "a load cannot be planned without the checkpoint's metadata");
   }
   report = {};
-  look_for_old_keys();
+  look_for_old_keys(cut_as_before);
   LoadPlan plan;
   for (const FlatEntry& entry : entries) {
     if (const auto position = index->find(entry.name)) {

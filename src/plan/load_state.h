@@ -1,6 +1,7 @@
 // What a DefaultLoadPlanner keeps between its steps.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -24,10 +25,11 @@ struct DefaultLoadPlanner::State {
 
   void set_entries(Flattened flat);
   const FlatEntry* find(std::string_view fqn) const;
-  void look_for_old_keys();
-  LoadPlan plan();
+  // `cut_as_before` cuts the state by the rule of torch 2.3.
+  LoadPlan plan(const std::function<Flattened()>& cut_as_before);
 
  private:
+  void look_for_old_keys(const std::function<Flattened()>& cut_as_before);
   bool may_be_absent(const FlatEntry& entry) const;
   void add_missing(const FlatEntry& entry);
   void add_tensor(const FlatEntry& entry, std::size_t position, LoadPlan& plan);

@@ -90,6 +90,8 @@ struct DefaultSavePlanner::Cache {
   }
 };
 
+std::optional<std::string> SavePlanner::resolve_archive(const WriteItem&) { return std::nullopt; }
+
 DefaultSavePlanner::DefaultSavePlanner(SavePlannerOptions options)
     : options_(options), cache_(std::make_unique<Cache>()) {
   if (options_.dedup_save_to_lowest_rank) options_.global.dedup = DedupRule::kLowestRank;
@@ -97,11 +99,15 @@ DefaultSavePlanner::DefaultSavePlanner(SavePlannerOptions options)
 
 DefaultSavePlanner::~DefaultSavePlanner() = default;
 
+Flattened DefaultSavePlanner::cut(const StateDict& state) const {
+  return options_.flatten_state_dict ? flatten(state) : top_level(state);
+}
+
 void DefaultSavePlanner::set_world_size(int ranks) { world_size_ = ranks; }
 
 void DefaultSavePlanner::set_up_planner(const StateDict& state, const StorageMeta*, bool is_coordinator) {
   is_coordinator_ = is_coordinator;
-  entries_ = options_.flatten_state_dict ? flatten(state) : top_level(state);
+  entries_ = cut(state);
   cache_->names = {};
   for (const FlatEntry& entry : entries_) cache_->names.intern(entry.name);
   if (cache_->unfinished) cache_->forget();

@@ -81,12 +81,23 @@ std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, const ItemOptio
 
 WriteResult ItemWriter::write(const WriteItem& item) {
   try {
-    const Value value = planner_.resolve_data(item);
-    const bool is_tensor = item.type != WriteItemType::kByteIO;
+    const std::optional<std::string> archive = planner_.resolve_archive(item);
+    const Value value = archive ? Value() : planner_.resolve_data(item);
+    const bool is_tensor = item.type != WriteItemType::kByteIO && !archive;
     const TensorView* tensor = is_tensor ? &checked_tensor(value, item) : nullptr;
     std::uint64_t begin = stream_.position();
     if (!options_.transforms.empty()) {
-      write_transformed(value);
+      write_transformed([&](ByteSink& to) {
+        if (archive) {
+          to.append(as_bytes(*archive));
+        } else {
+          write_torch_file(to, value);
+        }
+      });
+    } else if (archive) {
+      stream_.begin_item();
+      stream_.append(as_bytes(*archive));
+      stream_.end_item();
     } else if (tensor != nullptr) {
       TensorBlob blob(*tensor);
       const bool aligned = blob.data_bytes() >= kLeastAligned;
@@ -140,7 +151,7 @@ void ItemWriter::write_elements(const TensorView& tensor) {
   });
 }
 
-void ItemWriter::write_transformed(const Value& value) {
+void ItemWriter::write_transformed(const std::function<void(ByteSink&)>& write) {
   stream_.begin_item();
   std::vector<std::unique_ptr<ZstdSink>> sinks;
   ByteSink* outermost = &stream_;
@@ -148,7 +159,7 @@ void ItemWriter::write_transformed(const Value& value) {
     sinks.push_back(std::make_unique<ZstdSink>(*outermost));
     outermost = sinks.back().get();
   }
-  write_torch_file(*outermost, value);
+  write(*outermost);
   for (auto sink = sinks.rbegin(); sink != sinks.rend(); ++sink) (*sink)->finish();
   stream_.end_item();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ class ItemWriter {
  private:
   void write_memory(ByteSpan bytes);
   void write_elements(const TensorView& tensor);
-  void write_transformed(const Value& value);
+  void write_transformed(const std::function<void(ByteSink&)>& write);
 
   FileStream& stream_;
   std::string file_;

@@ -1,0 +1,65 @@
+"""`torch.distributed.checkpoint`, on cairn's C++ engine. The same functions, the same files.
+
+    import cairn.torch as dcp                     # in place of torch.distributed.checkpoint
+    dcp.save({"model": model, "optim": optim}, checkpoint_id="run/step-1000")
+    dcp.load({"model": model, "optim": optim}, checkpoint_id="run/step-1000")
+
+    import cairn.torch; cairn.torch.install()     # or: whoever calls torch's, calls cairn's
+    torchrun -m cairn.torch train.py              # or: with no change to the code at all
+
+Data types and abstract bases (Metadata, SavePlan, SavePlanner, StorageWriter, ...) are torch's own, so that
+subclasses and pickles keep working.
+"""
+
+from torch.distributed.checkpoint import _extension
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter
+
+from ._async import guard
+from ._errors import CheckpointError
+from ._install import install, installed, uninstall
+from ._report import last_report
+from .default_planner import DefaultLoadPlanner, DefaultSavePlanner, _EmptyStateDictLoadPlanner
+from .filesystem import FileSystemReader, FileSystemWriter
+from .state_dict_loader import _load_state_dict_from_keys, load, load_state_dict
+from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_save, save, save_state_dict
+
+__all__ = [
+    "AsyncCheckpointerType",
+    "AsyncSaveResponse",
+    "BytesStorageMetadata",
+    "CheckpointError",
+    "CheckpointException",
+    "ChunkStorageMetadata",
+    "DefaultLoadPlanner",
+    "DefaultSavePlanner",
+    "FileSystemReader",
+    "FileSystemWriter",
+    "LoadPlan",
+    "LoadPlanner",
+    "Metadata",
+    "ReadItem",
+    "SavePlan",
+    "SavePlanner",
+    "StorageReader",
+    "StorageWriter",
+    "TensorStorageMetadata",
+    "WriteItem",
+    "async_save",
+    "guard",
+    "install",
+    "installed",
+    "last_report",
+    "load",
+    "load_state_dict",
+    "save",
+    "save_state_dict",
+    "uninstall",
+]

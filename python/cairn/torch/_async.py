@@ -1,0 +1,154 @@
+"""Saves in the background.
+
+A native save is staged and written by the engine's own threads, one save after the other for each group, over
+a process group that nobody else talks on. A stager of the user's, or an open save, gets a Python thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
+
+from .. import _engine
+from . import _dist, _native, _objects, _ways, state_dict_saver
+from ._errors import as_checkpoint_exception
+from ._group import Exchange
+from ._report import reporting
+
+
+class _Background:
+    """What the saves of one process group share."""
+
+    def __init__(self, process_group: Any, alone: bool) -> None:
+        self.group = None if alone else _engine.Group(Exchange(_private_group(process_group)))
+        self.saver = _engine.Saver(self.group, {})
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="cairn-async-save")
+
+
+_backgrounds: "weakref.WeakKeyDictionary[Any, _Background]" = weakref.WeakKeyDictionary()
+_alone: Optional[_Background] = None
+_lock = threading.Lock()
+
+
+def _private_group(process_group: Any) -> Any:
+    """The same ranks over connections of their own, so that collectives of the training never mix with ours."""
+    group = process_group if process_group is not None else dist.group.WORLD
+    ranks = dist.get_process_group_ranks(group)
+    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+
+
+def _background(process_group: Any, alone: bool) -> _Background:
+    global _alone
+    with _lock:
+        if alone:
+            _alone = _alone or _Background(None, True)
+            return _alone
+        group = process_group if process_group is not None else dist.group.WORLD
+        if group not in _backgrounds:
+            _backgrounds[group] = _Background(process_group, False)
+        return _backgrounds[group]
+
+
+@contextmanager
+def guard() -> Iterator[None]:
+    """Held around the step that changes the state: waits while a snapshot is still being copied.
+
+    >>> with cairn.torch.guard():
+    ...     optimizer.step()
+    """
+    for background in [*_backgrounds.values(), *([_alone] if _alone else [])]:
+        background.saver.guard()
+    yield
+
+
+def start(
+    state_dict: dict[str, Any],
+    writer: Any,
+    *,
+    planner: Optional[Any],
+    process_group: Optional[Any],
+    kind: AsyncCheckpointerType,
+    stager: Optional[Any],
+    no_dist: bool,
+    use_collectives: bool,
+) -> Future | AsyncSaveResponse:
+    reason = _ways.why_save_is_open(planner, writer)
+    if stager is None and reason is None and not _ways.save_hooks(planner):
+        return _start_native(state_dict, writer, planner, process_group, no_dist, use_collectives)
+    owned = None
+    if stager is None:
+        if isinstance(writer, AsyncStager):
+            stager = writer
+        else:
+            stager = owned = DefaultStager(StagingOptions(False, False, False, False))
+    try:
+        staged = stager.stage(state_dict)
+    except BaseException:
+        if owned is not None:
+            owned.close()
+        raise
+
+    def run() -> Any:
+        state = staged.result() if isinstance(staged, Future) else staged
+        return state_dict_saver._save_state_dict(
+            state, writer, process_group, no_dist=no_dist, planner=planner, use_collectives=use_collectives
+        )
+
+    uploaded = _background(process_group, no_dist).pool.submit(run)
+    if owned is not None:
+        uploaded.add_done_callback(lambda _: owned.close())
+    if isinstance(staged, Future):
+        return AsyncSaveResponse(staging_completion=_completion_of(staged), upload_completion=uploaded)
+    if stager.should_synchronize_after_execute:
+        stager.synchronize_staging()
+    return uploaded
+
+
+def _completion_of(staged: Future) -> Future:
+    """Done when the staging is, with its failure if it failed, and without its result."""
+    done: Future = Future()
+
+    def tell(ended: Future) -> None:
+        error = ended.exception()
+        done.set_exception(error) if error is not None else done.set_result(None)
+
+    staged.add_done_callback(tell)
+    return done
+
+
+def _start_native(
+    state_dict: dict[str, Any], writer: Any, planner: Any, process_group: Any, no_dist: bool, use_collectives: bool
+) -> Future:
+    background = _background(process_group, no_dist)
+    path = str(writer.path)
+    options = {**writer.engine_options(), "use_collectives": use_collectives}
+    if not no_dist:
+        options["deadline"] = _dist.timeout_of(process_group)
+    state, resolve = _native.prepare(state_dict, planner)
+    engine = _native.engine_planner(planner, process_group, no_dist, use_collectives)
+    with as_checkpoint_exception("stage"):
+        pending = background.saver.save(state, engine, path, _objects.encode, resolve, options)
+    saved: Future = Future()
+    saved.set_running_or_notify_cancel()
+
+    # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
+    threading.Thread(target=_wait, args=(pending, writer, path, saved), name="cairn-async-save").start()
+    return saved
+
+
+def _wait(pending: Any, writer: Any, path: str, saved: Future) -> None:
+    try:
+        with reporting("async_save", path) as report, as_checkpoint_exception("write"):
+            report["way"] = "native"
+            metadata = _native.finished(writer, path, pending.wait(), report)
+    except BaseException as error:  # noqa: BLE001 - whoever asks the future gets it
+        saved.set_exception(error)
+    else:
+        saved.set_result(metadata)

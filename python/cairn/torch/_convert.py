@@ -1,0 +1,121 @@
+"""torch's dataclasses out of the engine's rows (python/src/metadata.h) and back."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Optional
+
+import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, ReadItem, WriteItem, WriteItemType
+
+_MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last, torch.preserve_format)
+
+
+def _size(numbers: Any) -> torch.Size:
+    return torch.Size(numbers)
+
+
+def to_entry(row: tuple[Any, ...]) -> TensorStorageMetadata | BytesStorageMetadata:
+    if len(row) == 1:
+        return BytesStorageMetadata()
+    _, dtype, layout, requires_grad, memory_format, pin_memory, size, chunks = row
+    properties = TensorProperties(
+        dtype=getattr(torch, dtype),
+        layout=getattr(torch, layout.removeprefix("torch.")),
+        requires_grad=requires_grad,
+        memory_format=_MEMORY_FORMATS[memory_format],
+        pin_memory=pin_memory,
+    )
+    boxes = [ChunkStorageMetadata(_size(offsets), _size(sizes)) for offsets, sizes in chunks]
+    return TensorStorageMetadata(properties, _size(size), boxes)
+
+
+def from_entry(fqn: str, entry: Any) -> tuple[Any, ...]:
+    if isinstance(entry, BytesStorageMetadata):
+        return (fqn,)
+    properties = entry.properties
+    return (
+        fqn,
+        str(properties.dtype).removeprefix("torch."),
+        str(properties.layout),
+        properties.requires_grad,
+        _MEMORY_FORMATS.index(properties.memory_format),
+        properties.pin_memory,
+        tuple(entry.size),
+        [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks],
+    )
+
+
+def to_index(fqn: str, offset: Any, hint: Optional[int] = None) -> MetadataIndex:
+    return MetadataIndex(fqn, None if offset is None else _size(offset), hint)
+
+
+def to_place(row: tuple[Any, ...]) -> tuple[MetadataIndex, _StorageInfo]:
+    fqn, offset, hint, file, begin, length, transforms = row
+    return to_index(fqn, offset, hint), _StorageInfo(file, begin, length, list(transforms) or None)
+
+
+def from_place(index: MetadataIndex, place: _StorageInfo) -> tuple[Any, ...]:
+    offset = None if index.offset is None else tuple(index.offset)
+    transforms = list(place.transform_descriptors or [])
+    return (index.fqn, offset, index.index, place.relative_path, place.offset, place.length, transforms)
+
+
+def to_metadata(engine: Any) -> Optional[Metadata]:
+    """torch's Metadata; None when the checkpoint's holds things that only Python's pickle knows."""
+    paths = engine.paths()
+    if paths is False:
+        return None
+    return Metadata(
+        state_dict_metadata={row[0]: to_entry(row) for row in engine.entries()},
+        planner_data=paths,
+        storage_data=dict(map(to_place, engine.places())),
+        storage_meta=StorageMeta(checkpoint_id=engine.checkpoint_id, save_id=engine.save_id),
+        version=engine.version,
+    )
+
+
+def from_metadata(metadata: Metadata) -> tuple[list[tuple[Any, ...]], Any]:
+    """(entries, planner data) for the engine to write."""
+    entries = [from_entry(fqn, entry) for fqn, entry in metadata.state_dict_metadata.items()]
+    data = metadata.planner_data
+    is_paths = isinstance(data, dict) and all(
+        isinstance(path, tuple) and all(isinstance(step, (str, int)) for step in path) for path in data.values()
+    )
+    return entries, data if data is None or is_paths else pickle.dumps(data, protocol=2)
+
+
+def from_write_item(item: WriteItem) -> tuple[Any, ...]:
+    offset = None if item.index.offset is None else tuple(item.index.offset)
+    data = item.tensor_data
+    if data is None:
+        return (item.index.fqn, offset, WriteItemType.BYTE_IO.value, None, None, None, None)
+    dtype = str(data.properties.dtype).removeprefix("torch.")
+    box = (tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+    return (item.index.fqn, offset, item.type.value, dtype, tuple(data.size), *box)
+
+
+def from_read_item(item: ReadItem) -> tuple[Any, ...]:
+    def offset(index: MetadataIndex) -> Any:
+        return None if index.offset is None else tuple(index.offset)
+
+    return (
+        LoadItemType.TENSOR.value if item.type == LoadItemType.TENSOR else LoadItemType.BYTE_IO.value,
+        item.dest_index.fqn,
+        offset(item.dest_index),
+        tuple(item.dest_offsets),
+        item.storage_index.fqn,
+        offset(item.storage_index),
+        tuple(item.storage_offsets),
+        tuple(item.lengths),
+    )

@@ -1,0 +1,59 @@
+"""Process groups: whether there is one, and the engine's end of it."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+import weakref
+from typing import Any, Optional
+
+import torch.distributed as dist
+
+from .. import _engine
+from ._group import Exchange
+
+_groups: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+
+
+def is_alone(no_dist: bool, operation: str) -> bool:
+    """Whether this process works alone; says so when nobody asked for it."""
+    if no_dist or not (dist.is_available() and dist.is_initialized()):
+        warnings.warn(
+            f"torch.distributed is disabled, unavailable or uninitialized, assuming the intent is to "
+            f"{operation} in a single process.",
+            stacklevel=4,
+        )
+        return True
+    return False
+
+
+def engine_group(process_group: Optional[Any]) -> Any:
+    """The engine's view of a process group, the same for every call: its exchanges are counted."""
+    group = process_group if process_group is not None else dist.group.WORLD
+    if group not in _groups:
+        _groups[group] = _engine.Group(Exchange(process_group))
+    return _groups[group]
+
+
+def timeout_of(process_group: Optional[Any]) -> float:
+    """How long the group waits for a rank, in seconds."""
+    from torch.distributed.distributed_c10d import _get_default_group
+
+    group = process_group if process_group is not None else _get_default_group()
+    try:
+        backend = group._get_backend(_device_of(group))
+        return backend.options._timeout.total_seconds()
+    except (AttributeError, RuntimeError):
+        return 1800.0
+
+
+def _device_of(group: Any) -> Any:
+    import torch
+    from torch.distributed.distributed_c10d import _get_object_coll_device
+
+    return torch.device(_get_object_coll_device(group))
+
+
+def takes_kwargs(method: Any) -> bool:
+    """Whether a hook of the user's has torch's newer signature, with **kwargs."""
+    return "kwargs" in inspect.signature(method).parameters

@@ -1,0 +1,117 @@
+"""The exchanges of the engine over a process group of torch.distributed: bytes in, bytes out.
+
+Whatever the backend, a rank sends the length of its bytes first and then the bytes, in pieces that keep the
+coordinator's memory small: a round of a gather holds `_ROUND` bytes of every rank at most.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from datetime import timedelta
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+_ROUND = 4 << 20
+
+
+def _device_of(group: Any) -> torch.device:
+    """Where the tensors of a collective must be: on the CPU, unless the group can only do GPUs."""
+    from torch.distributed.distributed_c10d import _get_object_coll_device
+
+    return torch.device(_get_object_coll_device(group))
+
+
+class Exchange:
+    """What python/src/group.h asks for. All ranks of the group make the same calls in the same order."""
+
+    def __init__(self, group: Optional[Any]) -> None:
+        self._group = group
+        self._device = _device_of(group)
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
+
+    def gather(self, mine: bytes, root: int, seconds: float) -> list[bytes]:
+        lengths = self._lengths(len(mine), seconds)
+        parts = self._rounds(lengths, lambda at, size: self._gather_round(mine, at, size, root, seconds))
+        return _joined(parts, lengths) if self.rank == root else []
+
+    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]:
+        lengths = self._lengths(len(mine), seconds)
+        parts = self._rounds(lengths, lambda at, size: self._all_gather_round(mine, at, size, seconds))
+        return _joined(parts, lengths)
+
+    def scatter(self, parts: list[bytes], root: int, seconds: float) -> bytes:
+        lengths = torch.tensor([len(part) for part in parts] or [0] * self.size, dtype=torch.int64)
+        lengths = self._broadcast(lengths.to(self._device), root, seconds).tolist()
+        rounds = self._rounds(lengths, lambda at, size: [self._scatter_round(parts, at, size, root, seconds)])
+        return b"".join(received[0] for received in rounds)[: lengths[self.rank]]
+
+    def broadcast(self, mine: bytes, root: int, seconds: float) -> bytes:
+        length = torch.tensor([len(mine)], dtype=torch.int64, device=self._device)
+        size = int(self._broadcast(length, root, seconds)[0])
+        if size == 0:
+            return b""
+        if self.rank != root:
+            mine = b""
+        return _bytes(self._broadcast(self._tensor(mine, 0, size), root, seconds))
+
+    def barrier(self, seconds: float) -> None:
+        self._lengths(0, seconds)
+
+    # One collective each; all wait for at most `seconds`.
+
+    def _wait(self, work: Any, seconds: float) -> None:
+        if work is None:
+            return
+        if work.wait(timedelta(seconds=seconds)) is False:
+            raise RuntimeError(f"a collective did not end in {seconds:.0f} s")
+
+    def _lengths(self, mine: int, seconds: float) -> list[int]:
+        length = torch.tensor([mine], dtype=torch.int64, device=self._device)
+        lengths = [torch.zeros_like(length) for _ in range(self.size)]
+        self._wait(dist.all_gather(lengths, length, group=self._group, async_op=True), seconds)
+        return [int(each[0]) for each in lengths]
+
+    def _broadcast(self, tensor: torch.Tensor, root: int, seconds: float) -> torch.Tensor:
+        work = dist.broadcast(tensor, group=self._group, group_src=root, async_op=True)
+        self._wait(work, seconds)
+        return tensor
+
+    def _gather_round(self, mine: bytes, at: int, size: int, root: int, seconds: float) -> list[bytes]:
+        tensor = self._tensor(mine, at, size)
+        parts = [torch.empty_like(tensor) for _ in range(self.size)] if self.rank == root else None
+        self._wait(dist.gather(tensor, parts, group=self._group, group_dst=root, async_op=True), seconds)
+        return [_bytes(part) for part in parts or []]
+
+    def _all_gather_round(self, mine: bytes, at: int, size: int, seconds: float) -> list[bytes]:
+        tensor = self._tensor(mine, at, size)
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        self._wait(dist.all_gather(parts, tensor, group=self._group, async_op=True), seconds)
+        return [_bytes(part) for part in parts]
+
+    def _scatter_round(self, parts: list[bytes], at: int, size: int, root: int, seconds: float) -> bytes:
+        tensor = self._tensor(b"", 0, size)
+        sent = [self._tensor(part, at, size) for part in parts] if self.rank == root else None
+        self._wait(dist.scatter(tensor, sent, group=self._group, group_src=root, async_op=True), seconds)
+        return _bytes(tensor)
+
+    def _rounds(self, lengths: list[int], one: Any) -> list[Any]:
+        longest = max(lengths)
+        return [one(at, min(_ROUND, longest - at)) for at in range(0, longest, _ROUND)]
+
+    def _tensor(self, data: bytes, at: int, size: int) -> torch.Tensor:
+        """`size` bytes of `data` from `at`, filled up with zeros."""
+        part = bytearray(data[at : at + size])
+        part.extend(bytes(size - len(part)))
+        return torch.frombuffer(part, dtype=torch.uint8).to(self._device)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    host = tensor.cpu()
+    return ctypes.string_at(host.data_ptr(), host.numel())
+
+
+def _joined(rounds: list[list[bytes]], lengths: list[int]) -> list[bytes]:
+    return [b"".join(parts[i] for parts in rounds)[:length] for i, length in enumerate(lengths)]

@@ -1,0 +1,172 @@
+"""What of a tensor lies on this rank: its pieces, for all the kinds of tensors that PyTorch has.
+
+A piece is `(offsets, sizes, tensor)`: where it begins in the global tensor, how large it is, and its memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed.checkpoint.metadata import MetadataIndex
+
+try:
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+except ImportError:  # a torch without distributed
+    DTensor = None  # type: ignore[assignment, misc]
+
+try:
+    from torch.distributed.checkpoint.protocol import CheckpointableTensor
+except ImportError:  # torch 2.13 and older
+    CheckpointableTensor = None  # type: ignore[assignment, misc]
+
+
+class Piece(NamedTuple):
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    tensor: torch.Tensor
+
+
+# Where a DTensor's local part lies depends on its shape and spec alone, and asking torch takes longer than
+# saving a small tensor. The rank is part of the key because tests change it.
+_places: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+
+def place_of_dtensor(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(sizes, offsets) of the part of a DTensor that is here."""
+    mesh = tensor.device_mesh
+    coordinate = mesh.get_coordinate()
+    key = (tensor.shape, mesh, tensor.placements, None if coordinate is None else tuple(coordinate))
+    if key not in _places:
+        if len(_places) > 100_000:
+            _places.clear()
+        sizes, offsets = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+        _places[key] = (tuple(sizes), tuple(offsets))
+    return _places[key]
+
+
+def has_hooks(value: Any) -> bool:
+    """Whether it says itself how it is cut (LocalShardsWrapper, or a class of the user's)."""
+    return hasattr(value, "__create_chunk_list__") and hasattr(value, "__get_tensor_shard__")
+
+
+def pieces_of(value: Any) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
+    """(global size, pieces on this rank) of a tensor that is cut over ranks; None for anything else.
+
+    A DTensor whose mesh this rank is not part of has no pieces.
+    """
+    if DTensor is not None and type(value) is DTensor:
+        local = value._local_tensor
+        if value.device_mesh.get_coordinate() is None:
+            return tuple(value.shape), []
+        if has_hooks(local):
+            return tuple(value.shape), _hooked(local)
+        sizes, offsets = place_of_dtensor(value)
+        return tuple(value.shape), [Piece(offsets, sizes, local)]
+    if isinstance(value, ShardedTensor):
+        shards = value.local_shards()
+        size = tuple(value.metadata().size)
+        return size, [
+            Piece(tuple(s.metadata.shard_offsets), tuple(s.metadata.shard_sizes), s.tensor) for s in shards
+        ]
+    if has_hooks(value):
+        return tuple(value.size()), _hooked(value)
+    if CheckpointableTensor is not None and isinstance(value, CheckpointableTensor):
+        return tuple(value.global_shape), _slices(value)
+    return None
+
+
+def _hooked(value: Any) -> list[Piece]:
+    found = []
+    for position, chunk in enumerate(value.__create_chunk_list__()):
+        offsets = torch.Size(chunk.offsets)
+        tensor = value.__get_tensor_shard__(MetadataIndex("", offsets, position))
+        found.append(Piece(tuple(chunk.offsets), tuple(chunk.sizes), tensor))
+    return found
+
+
+def _slices(value: Any) -> list[Piece]:
+    found = []
+    for begin, local, sizes in zip(value.global_offsets, value.local_offsets, value.local_sizes):
+        part = value
+        for dim, (at, length) in enumerate(zip(local, sizes)):
+            part = part.narrow(dim, at, length)
+        found.append(Piece(tuple(begin), tuple(sizes), part.detach()))
+    return found
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether the engine can use a tensor's memory as it stands."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def plain_copy(tensor: torch.Tensor) -> Optional[torch.Tensor]:
+    """The same elements in a tensor the engine can read; None when there is no such tensor."""
+    if is_plain(tensor):
+        return tensor
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+        return None
+    if tensor.is_quantized or tensor.is_meta:
+        return None
+    copied = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return copied if is_plain(copied) else None
+
+
+def for_saving(value: Any, name: str) -> Any:
+    """The engine's question about a tensor that is not plain, when it saves."""
+    cut = pieces_of(value)
+    if cut is None:
+        copied = plain_copy(value) if isinstance(value, torch.Tensor) else None
+        if copied is None:
+            return None
+        return tuple(copied.shape), [((0,) * copied.dim(), tuple(copied.shape), copied)]
+    size, pieces = cut
+    if not pieces:
+        return False
+    plain = [(offsets, sizes, plain_copy(tensor)) for offsets, sizes, tensor in pieces]
+    if any(tensor is None for _, _, tensor in plain):
+        return None
+    return size, plain, True
+
+
+class Destinations:
+    """The engine's questions when it loads; fill() brings home what had to be read into other memory."""
+
+    def __init__(self) -> None:
+        self._borrowed: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+
+    def __call__(self, value: Any, name: str) -> Any:
+        cut = pieces_of(value)
+        if cut is None:
+            if not isinstance(value, torch.Tensor) or value.is_meta:
+                return None
+            return tuple(value.shape), [((0,) * value.dim(), tuple(value.shape), self._memory_for(value, name))]
+        size, pieces = cut
+        if not pieces:
+            return False
+        return size, [(offsets, sizes, self._memory_for(each, name)) for offsets, sizes, each in pieces], True
+
+    def _memory_for(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        if is_plain(tensor):
+            return tensor
+        memory = torch.empty(tensor.shape, dtype=torch.float32 if tensor.is_quantized else tensor.dtype)
+        self._borrowed.append((name, tensor, memory))
+        return memory
+
+    @torch.no_grad()
+    def fill(self, objects: dict[str, Any]) -> None:
+        """`objects` is what was stored as a pickle: one that is a tensor goes into the tensor that is there."""
+        for name, tensor, memory in self._borrowed:
+            if name not in objects:
+                tensor.copy_(memory)
+            elif isinstance(objects[name], torch.Tensor) and objects[name].shape == tensor.shape:
+                tensor.copy_(objects.pop(name))

@@ -1,0 +1,168 @@
+"""load, with torch's signature."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Optional
+
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import LoadPlanner
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
+
+from . import _dist, _native, _ways
+from ._errors import CheckpointError
+from ._report import logger, reporting
+from ._storage_utils import _storage_setup
+from .default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
+
+__all__ = ["load_state_dict", "load"]
+
+
+def load_state_dict(
+    state_dict: dict[str, Any],
+    storage_reader: Any,
+    process_group: Optional[Any] = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Optional[LoadPlanner] = None,
+) -> None:
+    """Deprecated in torch: `load`, without expanding Stateful objects and with a coordinator of choice."""
+    warnings.warn("'load_state_dict' is deprecated; please use 'load' instead.", FutureWarning, stacklevel=2)
+    storage_reader.reset()
+    with _profile():
+        _load_state_dict(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
+
+
+@_api_bc_check
+def load(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike | None = None,
+    storage_reader: Optional[Any] = None,
+    planner: Optional[LoadPlanner] = None,
+    process_group: Optional[Any] = None,
+    no_dist: bool = False,
+) -> None:
+    """Loads a checkpoint into a state: tensors are filled in place, objects replaced, Stateful objects are given
+    their states. Any number of ranks, cut in any way, whoever saved it.
+
+    The arguments are those of `torch.distributed.checkpoint.load`.
+
+    >>> cairn.torch.load({"model": model, "step": 0}, checkpoint_id="run/step-7")
+    """
+    alone = _dist.is_alone(no_dist, "load")
+    with _profile():
+        storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
+        # Sorted, so that all ranks ask their Stateful objects in the same order.
+        keys = sorted(state_dict)
+        parts = {
+            key: state_dict[key].state_dict() if isinstance(state_dict[key], Stateful) else state_dict[key]
+            for key in keys
+        }
+        _load_state_dict(parts, storage_reader, process_group, no_dist=alone, planner=planner)
+        for key in keys:
+            if isinstance(state_dict[key], Stateful):
+                state_dict[key].load_state_dict(parts[key])
+            else:
+                state_dict[key] = parts[key]
+
+
+def _load_state_dict_from_keys(
+    keys: set[str] | str | None = None,
+    *,
+    checkpoint_id: str | os.PathLike | None = None,
+    storage_reader: Optional[Any] = None,
+    process_group: Optional[Any] = None,
+) -> dict[str, Any]:
+    """A new state with all of a checkpoint, or what `keys` name: flat names, or the beginnings of paths."""
+    alone = _dist.is_alone(False, "load")
+    storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
+    state: dict[str, Any] = {}
+    _load_state_dict(
+        state, storage_reader, process_group, no_dist=alone, planner=_EmptyStateDictLoadPlanner(keys=keys or None)
+    )
+    return state
+
+
+def _load_state_dict(
+    state_dict: dict[str, Any],
+    storage_reader: Any,
+    process_group: Optional[Any] = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Optional[LoadPlanner] = None,
+) -> None:
+    reason = _ways.why_load_is_open(planner, storage_reader)
+    with reporting("load", getattr(storage_reader, "checkpoint_id", None)) as report:
+        if reason is None:
+            report["way"] = "native"
+            try:
+                _native.load(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner, report)
+                return
+            except CheckpointError as error:
+                # The same on all ranks, so all go on the other way.
+                if error.code != "unsupported":
+                    raise
+                reason = f"only torch can read an item: {error.message}"
+        report.update(way="open", because=reason)
+        planner = planner if planner is not None else DefaultLoadPlanner()
+        _OpenLoad(state_dict, storage_reader, planner, process_group, coordinator_rank, no_dist).run()
+
+
+class _OpenLoad:
+    """A load whose planner or storage is the user's: their hooks are called in torch's order."""
+
+    def __init__(
+        self, state_dict: Any, reader: Any, planner: Any, process_group: Any, coordinator_rank: int, no_dist: bool
+    ) -> None:
+        self.state_dict = state_dict
+        self.reader = reader
+        self.planner = planner
+        self.ranks = _DistWrapper(process_group, not no_dist, coordinator_rank)
+        self.use_collectives = True
+
+    def run(self) -> None:
+        mine = self.ranks.reduce_scatter("plan", self._local_plan, self._global_plan)
+        if self.use_collectives:
+            self.ranks.all_gather("read", lambda: self._read(mine))
+        else:
+            self._read(mine)
+            self.ranks.barrier()
+
+    def _metadata(self) -> Metadata:
+        """The checkpoint's description, or this rank's own where nobody coordinated the save."""
+        try:
+            return self.reader.read_metadata()
+        except Exception as error:  # noqa: BLE001 - a user's reader may raise anything
+            first = error
+        logger.info("Global metadata is not found. Falling back to rank local metadata.")
+        second: Optional[BaseException] = None
+        if _dist.takes_kwargs(self.reader.read_metadata):
+            try:
+                metadata = self.reader.read_metadata(rank=self.ranks.rank)
+                self.use_collectives = False
+                return metadata
+            except Exception as error:  # noqa: BLE001
+                second = error
+        raise AssertionError(
+            f"metadata is None; global metadata read failed: {first!r}; rank local metadata read failed: {second!r}"
+        ) from first
+
+    def _local_plan(self) -> Any:
+        is_coordinator = self.ranks.is_coordinator
+        metadata = self._metadata()
+        self.planner.set_up_planner(self.state_dict, metadata, is_coordinator)
+        set_up = self.reader.set_up_storage_reader
+        if _dist.takes_kwargs(set_up):
+            set_up(metadata, is_coordinator, rank=self.ranks.rank, use_collectives=self.use_collectives)
+        else:
+            set_up(metadata, is_coordinator)
+        return self.reader.prepare_local_plan(self.planner.create_local_plan())
+
+    def _global_plan(self, plans: list[Any]) -> list[Any]:
+        return self.reader.prepare_global_plan(self.planner.create_global_plan(plans))
+
+    def _read(self, mine: Any) -> None:
+        self.reader.read_data(self.planner.finish_plan(mine), self.planner).wait()

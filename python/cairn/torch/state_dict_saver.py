@@ -1,0 +1,207 @@
+"""save and async_save, with torch's signatures."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from concurrent.futures import Future
+from typing import Any, Optional, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlanner
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
+from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
+
+from . import _async, _dist, _native, _ways
+from ._report import reporting
+from ._storage_utils import _storage_setup
+from .default_planner import DefaultSavePlanner
+
+__all__ = ["save_state_dict", "save", "async_save", "AsyncCheckpointerType", "AsyncSaveResponse"]
+
+
+def save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: Any,
+    process_group: Optional[Any] = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Optional[SavePlanner] = None,
+) -> Metadata:
+    """Deprecated in torch: `save`, without expanding Stateful objects and with a coordinator of choice."""
+    warnings.warn("'save_state_dict' is deprecated; please use 'save' instead.", FutureWarning, stacklevel=2)
+    storage_writer.reset()
+    with _profile():
+        return _save_state_dict(state_dict, storage_writer, process_group, coordinator_rank, no_dist, planner)
+
+
+@_api_bc_check
+def save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike | None = None,
+    storage_writer: Optional[Any] = None,
+    planner: Optional[SavePlanner] = None,
+    process_group: Optional[Any] = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Metadata:
+    """Saves a state: every rank of the group calls it, and when it returns the checkpoint is there, whole.
+
+    The arguments and the format are those of `torch.distributed.checkpoint.save`. When it fails it raises
+    `CheckpointException` on every rank, and the checkpoint that was there before is still there.
+
+    >>> cairn.torch.save({"model": model, "step": 7}, checkpoint_id="run/step-7")
+    """
+    alone = _dist.is_alone(no_dist, "save")
+    storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
+    with _profile():
+        return _save_state_dict(
+            _stateful_to_state_dict(state_dict),
+            storage_writer,
+            process_group,
+            no_dist=alone,
+            planner=planner,
+            use_collectives=use_collectives,
+        )
+
+
+@_api_bc_check
+def async_save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike | None = None,
+    storage_writer: Optional[Any] = None,
+    planner: Optional[SavePlanner] = None,
+    process_group: Optional[Any] = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: Optional[Any] = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Future | AsyncSaveResponse:
+    """Takes a snapshot of the state and saves it in the background; the state may change when it returns.
+
+    Returns a `concurrent.futures.Future` of the Metadata (an `AsyncSaveResponse` of two futures when the stager
+    of the user's is asynchronous). A failure is raised by `future.result()`.
+
+    >>> saved = cairn.torch.async_save(state, checkpoint_id="run/step-7")
+    >>> train_on()
+    >>> saved.result()
+    """
+    if dist.is_available() and dist.is_initialized():
+        group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
+        if torch.device("cpu") not in group._device_types:
+            raise AssertionError(
+                "A CPU backend must be enabled for async save; try initializing process group with "
+                "'cpu:gloo,cuda:nccl'"
+            )
+    storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
+    alone = no_dist or not (dist.is_available() and dist.is_initialized())
+    return _async.start(
+        _stateful_to_state_dict(state_dict),
+        storage_writer,
+        planner=planner,
+        process_group=process_group,
+        kind=async_checkpointer_type,
+        stager=async_stager,
+        no_dist=alone,
+        use_collectives=use_collectives,
+    )
+
+
+def _stateful_to_state_dict(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Asks the Stateful objects at the top for their states."""
+    return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
+
+
+def _save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: Any,
+    process_group: Optional[Any] = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Optional[SavePlanner] = None,
+    use_collectives: bool = True,
+) -> Metadata:
+    reason = _ways.why_save_is_open(planner, storage_writer)
+    with reporting("save", getattr(storage_writer, "checkpoint_id", None)) as report:
+        if reason is None:
+            report["way"] = "native"
+            return _native.save(
+                state_dict, storage_writer, process_group, coordinator_rank, no_dist, planner, use_collectives, report
+            )
+        report.update(way="open", because=reason)
+        planner = planner if planner is not None else DefaultSavePlanner()
+        return _OpenSave(state_dict, storage_writer, planner, process_group, coordinator_rank, no_dist).run(
+            use_collectives
+        )
+
+
+class _OpenSave:
+    """A save whose planner or storage is the user's: their hooks are called in torch's order."""
+
+    def __init__(
+        self, state_dict: Any, writer: Any, planner: Any, process_group: Any, coordinator_rank: int, no_dist: bool
+    ) -> None:
+        self.state_dict = state_dict
+        self.writer = writer
+        self.planner = planner
+        self.ranks = _DistWrapper(process_group, not no_dist, coordinator_rank)
+        self.metadata: Optional[Metadata] = None
+
+    def run(self, use_collectives: bool) -> Metadata:
+        try:
+            return self._together() if use_collectives else self._alone()
+        except BaseException:
+            abandon = getattr(self.writer, "abandon", None)
+            if abandon is not None:
+                abandon()
+            raise
+
+    def _together(self) -> Metadata:
+        mine = self.ranks.reduce_scatter("plan", lambda: self._local_plan(True), self._global_plan)
+        return self.ranks.all_reduce("write", lambda: self._write(mine), self._finish)
+
+    def _alone(self) -> Metadata:
+        mine = self._global_plan([self._local_plan(False)])[0]
+        metadata = self._finish([self._write(mine)])
+        self.ranks.barrier()
+        return metadata
+
+    def _local_plan(self, use_collectives: bool) -> Any:
+        storage_meta = self.writer.storage_meta()
+        is_coordinator = self.ranks.is_coordinator
+        if "storage_meta" in inspect.signature(self.planner.set_up_planner).parameters:
+            self.planner.set_up_planner(
+                state_dict=self.state_dict, storage_meta=storage_meta, is_coordinator=is_coordinator
+            )
+        else:
+            warnings.warn(
+                "The function definition for SavePlanner.set_up_planner has been updated to include the "
+                "storage_meta argument. Please update your implementation to include this parameter.",
+                stacklevel=2,
+            )
+            self.planner.set_up_planner(self.state_dict, is_coordinator)
+        if _dist.takes_kwargs(self.writer.set_up_storage_writer):
+            self.writer.set_up_storage_writer(is_coordinator, rank=self.ranks.rank, use_collectives=use_collectives)
+        else:
+            self.writer.set_up_storage_writer(is_coordinator)
+        return self.writer.prepare_local_plan(self.planner.create_local_plan())
+
+    def _global_plan(self, plans: list[Any]) -> list[Any]:
+        plans, self.metadata = self.planner.create_global_plan(plans)
+        return self.writer.prepare_global_plan(plans)
+
+    def _write(self, mine: Any) -> Any:
+        writing = self.writer.write_data(self.planner.finish_plan(mine), self.planner)
+        writing.wait()
+        return writing.value()
+
+    def _finish(self, results: list[Any]) -> Metadata:
+        metadata = cast(Metadata, self.metadata)
+        self.writer.finish(metadata=metadata, results=results)
+        return metadata

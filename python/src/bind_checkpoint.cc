@@ -1,0 +1,124 @@
+// Checkpoint as Python sees it: what a checkpoint holds, without torch. The GIL is released while files are
+// read.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "cairn/checkpoint.h"
+#include "cairn/error.h"
+#include "python.h"
+
+using namespace nb::literals;
+
+namespace cairn::python {
+namespace {
+
+nb::list to_list(const Shape& shape) {
+  nb::list dims;
+  for (const std::int64_t dim : shape) dims.append(dim);
+  return dims;
+}
+
+nb::list places(const Checkpoint& checkpoint, std::size_t tensor) {
+  nb::list rows;
+  for (const ChunkPlace& chunk : checkpoint.chunks(tensor)) {
+    nb::dict row;
+    row["offsets"] = to_list(chunk.box.offsets);
+    row["sizes"] = to_list(chunk.box.sizes);
+    row["file"] = to_str(chunk.file);
+    row["offset"] = chunk.offset;
+    row["length"] = chunk.length;
+    rows.append(row);
+  }
+  return rows;
+}
+
+// One tensor as `cairn ls --json` gives it.
+nb::dict describe(const Checkpoint& checkpoint, std::size_t at) {
+  const TensorSummary& tensor = checkpoint.tensors()[at];
+  nb::dict row;
+  row["name"] = to_str(tensor.name);
+  row["dtype"] = to_str(name_of(tensor.dtype));
+  row["shape"] = to_list(tensor.shape);
+  row["bytes"] = tensor.bytes;
+  row["chunks"] = places(checkpoint, at);
+  return row;
+}
+
+std::size_t position(const Checkpoint& checkpoint, std::string_view name) {
+  if (const auto found = checkpoint.find_tensor(name)) return *found;
+  throw Error(ErrorCode::kNotFound, "the checkpoint holds no tensor of this name").of_tensor(name);
+}
+
+nb::list names(const Checkpoint& checkpoint) {
+  nb::list all;
+  for (const TensorSummary& tensor : checkpoint.tensors()) all.append(to_str(tensor.name));
+  return all;
+}
+
+nb::list tensors(const Checkpoint& checkpoint) {
+  nb::list rows;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) rows.append(describe(checkpoint, i));
+  return rows;
+}
+
+nb::list objects(const Checkpoint& checkpoint) {
+  nb::list rows;
+  for (const ObjectSummary& object : checkpoint.objects()) {
+    nb::dict row;
+    row["name"] = to_str(object.name);
+    row["bytes"] = object.bytes;
+    rows.append(row);
+  }
+  return rows;
+}
+
+// (dtype name, shape, elements as bytes): all of a tensor, or the part "[0:16, ::2]" of it.
+nb::tuple read_tensor(const Checkpoint& checkpoint, std::string_view name, std::string_view slice) {
+  Tensor tensor;
+  {
+    nb::gil_scoped_release release;
+    const std::size_t at = position(checkpoint, name);
+    const Shape& shape = checkpoint.tensors()[at].shape;
+    Selection selection;
+    if (!slice.empty()) selection = parse_selection(slice, shape);
+    tensor = checkpoint.read_at(at, selection);
+  }
+  const auto elements = static_cast<const Tensor&>(tensor).bytes();
+  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(elements.size())));
+  if (!bytes.is_valid()) throw nb::python_error();
+  if (!elements.empty()) {
+    char* to = PyBytes_AS_STRING(bytes.ptr());
+    nb::gil_scoped_release release;
+    std::memcpy(to, elements.data(), elements.size());
+  }
+  return nb::make_tuple(to_str(name_of(tensor.view().dtype)), nb::tuple(to_list(tensor.view().shape)), bytes);
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& m) {
+  nb::class_<Checkpoint>(m, "Checkpoint")
+      .def_prop_ro("format", [](const Checkpoint& self) { return name_of(self.format()); })
+      .def("names", names)
+      .def("tensors", tensors)
+      .def("objects", objects)
+      .def(
+          "info",
+          [](const Checkpoint& self, std::string_view name) { return describe(self, position(self, name)); },
+          "name"_a)
+      .def("read", read_tensor, "name"_a, "slice"_a = "");
+
+  m.def(
+      "open", [](const std::filesystem::path& path) { return Checkpoint::open(path.string()); }, "path"_a,
+      nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace cairn::python

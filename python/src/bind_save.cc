@@ -1,0 +1,204 @@
+// Saving a TorchState: now, or in the background.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <utility>
+
+#include "cairn/async.h"
+#include "cairn/cairn.h"
+#include "cairn/error.h"
+#include "group.h"
+#include "options.h"
+#include "planners.h"
+
+using namespace nb::literals;
+
+namespace cairn::python {
+namespace {
+
+nb::dict to_python(SaveResult result) {
+  nb::dict report;
+  report["save_id"] = to_str(to_string(result.save_id));
+  report["bytes"] = result.bytes;
+  report["plan_bytes"] = result.plan_bytes;
+  report["bytes_exchanged"] = result.bytes_exchanged;
+  report["metadata"] = nb::cast(std::const_pointer_cast<Metadata>(result.metadata));
+  return report;
+}
+
+// Ends the planner's use of a state, whatever happens.
+class Begun {
+ public:
+  explicit Begun(TorchSavePlanner& planner) : planner_(planner) {}
+  Begun(const Begun&) = delete;
+  Begun& operator=(const Begun&) = delete;
+  ~Begun() { planner_.end(); }
+
+ private:
+  TorchSavePlanner& planner_;
+};
+
+nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::string& path,
+                  std::optional<PythonGroup*> group, nb::object encode, nb::object resolve,
+                  nb::dict options) {
+  std::atomic<bool> cancelled = false;
+  SaveOptions save_options;
+  apply(options, save_options);
+  save_options.group = group.value_or(nullptr);
+  save_options.planner = &planner;
+  save_options.cancelled = &cancelled;
+  planner.begin(state, std::move(encode), std::move(resolve));
+  const Begun begun(planner);
+  SaveResult result;
+  run_interruptibly([&] { result = save(state.flat(), path, save_options); }, cancelled);
+  return to_python(std::move(result));
+}
+
+// One save in the background: what it uses lives as long as this.
+class Pending {
+ public:
+  Pending(nb::object state, nb::object planner, nb::object saver)
+      : state_(std::move(state)), planner_(std::move(planner)), saver_(std::move(saver)) {}
+
+  SaveHandle& handle() { return handle_.value(); }
+  void set(SaveHandle handle) { handle_ = std::move(handle); }
+  void end() {
+    if (!planner_.is_valid()) return;
+    nb::cast<TorchSavePlanner&>(planner_).end();
+    planner_.reset();
+    state_.reset();
+  }
+
+ private:
+  nb::object state_, planner_, saver_;
+  std::optional<SaveHandle> handle_;
+};
+
+// The background saves of one process group.
+class Saver {
+ public:
+  Saver(nb::object group, nb::dict options) : group_(std::move(group)) {
+    AsyncOptions async;
+    if (!group_.is_none()) async.save.group = nb::cast<PythonGroup*>(group_);
+    for (const auto& [key, value] : options) {
+      const std::string name = nb::cast<std::string>(key);
+      if (name == "overlapped")
+        async.mode = nb::cast<bool>(value) ? StagingMode::kOverlapped : StagingMode::kBlocking;
+      else if (name == "budget")
+        async.staging.budget = nb::cast<std::uint64_t>(value);
+      else if (name == "max_in_flight")
+        async.max_in_flight = nb::cast<int>(value);
+      else if (name == "nice")
+        async.nice = nb::cast<int>(value);
+      else
+        throw Error(ErrorCode::kInvalidArgument, "there is no option '" + name + "'");
+    }
+    group_of_all_ = async.save.group;
+    saver_ = std::make_unique<AsyncSaver>(std::move(async));
+  }
+
+  std::unique_ptr<Pending> save(nb::object self, nb::object state, nb::object planner,
+                                const std::string& path, nb::object encode, nb::object resolve,
+                                nb::dict options) {
+    auto pending = std::make_unique<Pending>(state, planner, std::move(self));
+    auto& torch_state = nb::cast<TorchState&>(state);
+    auto& torch_planner = nb::cast<TorchSavePlanner&>(planner);
+    torch_state.freeze(encode);
+    torch_planner.begin(torch_state, std::move(encode), std::move(resolve));
+    SaveOptions save_options;
+    apply(options, save_options);
+    save_options.group = group_of_all_;
+    save_options.planner = &torch_planner;
+    try {
+      nb::gil_scoped_release release;
+      pending->set(saver_->async_save(torch_state.flat(), path, save_options));
+    } catch (...) {
+      torch_planner.end();
+      throw;
+    }
+    return pending;
+  }
+
+  void guard() { (void)saver_->guard(); }
+  ~Saver() {
+    nb::gil_scoped_release release;
+    saver_.reset();
+  }
+
+ private:
+  nb::object group_;
+  Group* group_of_all_ = nullptr;
+  std::unique_ptr<AsyncSaver> saver_;
+};
+
+nb::dict wait(Pending& pending) {
+  SaveResult result;
+  try {
+    nb::gil_scoped_release release;
+    result = pending.handle().wait();
+  } catch (...) {
+    pending.end();
+    throw;
+  }
+  pending.end();
+  return to_python(std::move(result));
+}
+
+nb::dict progress(Pending& pending) {
+  const SaveProgress now = pending.handle().progress();
+  nb::dict report;
+  report["phase"] = to_str(name_of(now.phase));
+  report["staged"] = now.staged;
+  report["to_stage"] = now.to_stage;
+  report["written"] = now.written;
+  report["to_write"] = now.to_write;
+  return report;
+}
+
+}  // namespace
+
+void bind_save(nb::module_& m) {
+  nb::class_<PythonGroup>(m, "Group").def(nb::init<nb::object>(), "exchange"_a);
+
+  nb::class_<TorchSavePlanner>(m, "SavePlanner")
+      .def(
+          "__init__",
+          [](TorchSavePlanner* self, bool flatten, bool lowest_rank, bool cache, bool allow_partial) {
+            SavePlannerOptions options;
+            options.flatten_state_dict = flatten;
+            options.dedup_save_to_lowest_rank = lowest_rank;
+            options.enable_plan_caching = cache;
+            options.global.allow_partial = allow_partial;
+            new (self) TorchSavePlanner(options);
+          },
+          "flatten"_a, "lowest_rank"_a, "cache"_a, "allow_partial"_a);
+
+  m.def("save", save_now, "state"_a, "planner"_a, "path"_a, "group"_a.none(), "encode"_a, "resolve"_a.none(),
+        "options"_a);
+
+  nb::class_<Pending>(m, "Pending")
+      .def("wait", wait)
+      .def(
+          "wait_staged", [](Pending& self) { self.handle().wait_staged(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("done", [](Pending& self) { return self.handle().done(); })
+      .def("cancel", [](Pending& self) { self.handle().cancel(); })
+      .def("progress", progress);
+
+  nb::class_<Saver>(m, "Saver")
+      .def(nb::init<nb::object, nb::dict>(), "group"_a.none(), "options"_a)
+      .def(
+          "save",
+          [](nb::object self, nb::object state, nb::object planner, const std::string& path,
+             nb::object encode, nb::object resolve, nb::dict options) {
+            return nb::cast<Saver&>(self).save(self, std::move(state), std::move(planner), path,
+                                               std::move(encode), std::move(resolve), std::move(options));
+          },
+          "state"_a, "planner"_a, "path"_a, "encode"_a, "resolve"_a.none(), "options"_a)
+      .def("guard", &Saver::guard, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace cairn::python

@@ -1,0 +1,199 @@
+// DCP's files for planners and storages that are written in Python: one writer, one reader, step by step.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cairn/checkpoint_storage.h"
+#include "cairn/error.h"
+#include "metadata.h"
+#include "options.h"
+#include "state.h"
+
+using namespace nb::literals;
+
+namespace cairn::python {
+namespace {
+
+SaveId to_save_id(std::string_view hex) {
+  if (hex.size() != 2 * SaveId().size()) throw Error(ErrorCode::kInvalidArgument, "a save id has 32 digits");
+  SaveId id;
+  for (std::size_t i = 0; i < id.size(); ++i)
+    id[i] = static_cast<std::byte>(std::stoi(std::string(hex.substr(2 * i, 2)), nullptr, 16));
+  return id;
+}
+
+// Asks Python for the data of the items of a finished plan; makes no plans.
+class ItemPlanner final : public SavePlanner {
+ public:
+  explicit ItemPlanner(nb::handle resolve) : resolve_(resolve) {}
+
+  void set_up_planner(const StateDict&, const StorageMeta*, bool) override {}
+  SavePlan create_local_plan() override { return {}; }
+  GlobalSavePlan create_global_plan(std::vector<SavePlan>) override { return {}; }
+  SavePlan finish_plan(SavePlan central) override { return central; }
+
+  std::optional<std::string> resolve_archive(const WriteItem& item) override {
+    return with_python([&]() -> std::optional<std::string> {
+      nb::object made = resolve_(item.index.index.value());
+      if (PyBytes_Check(made.ptr())) return std::string(bytes_of(made));
+      const Tensor tensor = plain_tensor(made).value();
+      made_ = Tensor(tensor.view(), owner_of(std::move(made)));
+      return std::nullopt;
+    });
+  }
+  Value resolve_data(const WriteItem&) override { return std::move(*std::exchange(made_, std::nullopt)); }
+
+ private:
+  nb::handle resolve_;                              // (position) -> bytes or a plain tensor
+  static thread_local std::optional<Tensor> made_;  // for the item at hand, by the thread that writes it
+};
+
+thread_local std::optional<Tensor> ItemPlanner::made_;
+
+class Writer {
+ public:
+  Writer(const std::string& path, nb::dict options) {
+    WriteOptions write;
+    apply(options, write);
+    writer_ = dcp_writer(posix_file_system(path, {.create = true}), write);
+  }
+
+  void set_up(const std::string& save_id, int rank, int world_size, bool is_coordinator, bool collective) {
+    WriterRole role;
+    role.rank = rank;
+    role.world_size = world_size;
+    role.is_coordinator = is_coordinator;
+    role.collective = collective;
+    role.save_id = to_save_id(save_id);
+    writer_->set_up_storage_writer(role);
+  }
+
+  // (places, attachment): a place for each item, its position in the plan as the hint.
+  nb::tuple write(nb::list items, nb::handle resolve) {
+    SavePlan plan;
+    plan.items = to_items(std::move(items));
+    ItemPlanner planner(resolve);
+    WrittenData data;
+    std::atomic<bool> cancelled = false;
+    run_interruptibly([&] { data = writer_->write_data(plan, planner); }, cancelled);
+    nb::list places;
+    for (const WriteResult& result : data.results) places.append(to_row(result));
+    return nb::make_tuple(places, to_bytes(data.attachment));
+  }
+
+  void finish(nb::list entries, nb::object planner_data, nb::list ranks) {
+    Metadata metadata = make_metadata(std::move(entries), std::move(planner_data));
+    metadata.version = "1.0.0";
+    std::vector<WrittenData> all;
+    for (nb::handle rank : ranks) {
+      WrittenData data;
+      for (nb::handle place : rank[0]) data.results.push_back(to_result(place));
+      data.attachment = bytes_of(nb::object(rank[1]));
+      all.push_back(std::move(data));
+    }
+    nb::gil_scoped_release release;
+    writer_->finish(metadata, std::move(all));
+  }
+
+  void abandon() { writer_->abandon(); }
+
+ private:
+  std::unique_ptr<StorageWriter> writer_;
+};
+
+// Asks Python where the items of a finished plan go.
+class ItemDestinations final : public LoadPlanner {
+ public:
+  ItemDestinations(nb::handle resolve, nb::handle commit) : resolve_(resolve), commit_(commit) {}
+
+  void set_up_planner(StateDict&, const Metadata*, bool) override {}
+  LoadPlan create_local_plan() override { return {}; }
+  std::vector<LoadPlan> create_global_plan(std::vector<LoadPlan> all) override { return all; }
+  LoadPlan finish_plan(LoadPlan central) override { return central; }
+  void load_bytes(const ReadItem&, Value) override {}
+  std::string* resolve_bytes(const ReadItem& item) override {
+    const std::lock_guard lock(mutex_);
+    return &archives_[item.dest_index.index.value()];
+  }
+  TensorView resolve_tensor(const ReadItem& item) override {
+    return with_python([&] { return plain_tensor(resolve_(item.dest_index.index.value())).value().view(); });
+  }
+  void commit_tensor(const ReadItem& item, const TensorView&) override {
+    with_python([&] { commit_(item.dest_index.index.value()); });
+  }
+
+  nb::dict archives() const {
+    nb::dict found;
+    for (const auto& [position, archive] : archives_) found[nb::int_(position)] = to_bytes(archive);
+    return found;
+  }
+
+ private:
+  nb::handle resolve_;  // (position) -> plain tensor, kept alive by Python until commit
+  nb::handle commit_;
+  std::mutex mutex_;
+  std::unordered_map<std::int64_t, std::string> archives_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : reader_(dcp_reader(posix_file_system(path))) {}
+
+  std::shared_ptr<Metadata> metadata(int rank, int world_size) {
+    ReaderRole role;
+    role.rank = rank;
+    role.world_size = world_size;
+    const Metadata& found = reader_->set_up_storage_reader(reader_->fetch_description(), role);
+    return std::make_shared<Metadata>(found);
+  }
+
+  // {position: archive} of the objects; the tensors are filled.
+  nb::dict read(nb::list items, nb::handle resolve, nb::handle commit) {
+    LoadPlan plan;
+    for (nb::handle row : items) plan.items.push_back(to_read_item(row, plan.items.size()));
+    ItemDestinations destinations(resolve, commit);
+    ReadReport report;
+    std::atomic<bool> cancelled = false;
+    run_interruptibly([&] { reader_->read_data(plan, destinations, report); }, cancelled);
+    return destinations.archives();
+  }
+
+ private:
+  std::unique_ptr<StorageReader> reader_;
+};
+
+}  // namespace
+
+void bind_storage(nb::module_& m) {
+  nb::class_<Metadata>(m, "Metadata")
+      .def("entries", entry_rows)
+      .def("places", place_rows)
+      .def("paths", paths)
+      .def_prop_ro("version", [](const Metadata& self) { return self.version; })
+      .def_prop_ro(
+          "save_id",
+          [](const Metadata& self) { return self.storage_meta ? self.storage_meta->save_id : std::nullopt; })
+      .def_prop_ro("checkpoint_id", [](const Metadata& self) {
+        return self.storage_meta ? self.storage_meta->checkpoint_id : std::nullopt;
+      });
+
+  nb::class_<Writer>(m, "Writer")
+      .def(nb::init<const std::string&, nb::dict>(), "path"_a, "options"_a)
+      .def("set_up", &Writer::set_up, "save_id"_a, "rank"_a, "world_size"_a, "is_coordinator"_a,
+           "collective"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("write", &Writer::write, "items"_a, "resolve"_a)
+      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a)
+      .def("abandon", &Writer::abandon, nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<Reader>(m, "Reader")
+      .def(nb::init<const std::string&>(), "path"_a)
+      .def("metadata", &Reader::metadata, "rank"_a = 0, "world_size"_a = 1,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("read", &Reader::read, "items"_a, "resolve"_a, "commit"_a);
+}
+
+}  // namespace cairn::python

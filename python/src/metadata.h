@@ -1,0 +1,32 @@
+// Metadata and items as rows of plain Python, from which cairn.torch makes torch's dataclasses and back.
+//
+//   tensor  (fqn, dtype, layout, requires_grad, memory_format, pin_memory, size, [(offsets, sizes), ...])
+//   object  (fqn,)
+//   place   (fqn, offset | None, hint | None, file, offset, length, [transform, ...])
+//   item    (fqn, offset | None, type, dtype, size, chunk offsets, chunk sizes); of an object the last four
+//   are None
+#pragma once
+
+#include <vector>
+
+#include "cairn/metadata.h"
+#include "cairn/plan.h"
+#include "python.h"
+
+namespace cairn::python {
+
+nb::list entry_rows(const Metadata& metadata);
+nb::list place_rows(const Metadata& metadata);
+// {fqn: path}, None, or False when it is something that only Python can unpickle.
+nb::object paths(const Metadata& metadata);
+
+// The inverse. `planner_data` is None, {fqn: path}, or bytes: a pickle of something else.
+Metadata make_metadata(nb::list entries, nb::object planner_data);
+WriteResult to_result(nb::handle place);
+nb::tuple to_row(const WriteResult& result);
+
+// Items of a plan. Each gets its position as the hint of its index, so that it is known again afterwards.
+WriteItems to_items(nb::list rows);
+ReadItem to_read_item(nb::handle row, std::size_t position);
+
+}  // namespace cairn::python

@@ -1,0 +1,118 @@
+#include "options.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <string>
+
+#include "cairn/error.h"
+
+namespace cairn::python {
+namespace {
+
+std::chrono::nanoseconds to_time(nb::handle seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(nb::cast<double>(seconds)));
+}
+
+// Python's progress(phase, done, total). What it raises is lost: a bar is no reason to lose a checkpoint.
+ProgressCallback to_progress(nb::handle callable) {
+  if (callable.is_none()) return {};
+  const std::shared_ptr<void> held = owner_of(nb::borrow(callable));
+  return [held](const Progress& progress) {
+    nb::gil_scoped_acquire acquire;
+    try {
+      nb::handle(static_cast<PyObject*>(held.get()))(to_str(progress.phase), progress.done, progress.total);
+    } catch (nb::python_error& raised) {
+      raised.discard_as_unraisable("the progress of a save or load");
+    }
+  };
+}
+
+Verify to_verify(nb::handle name) {
+  const std::string text = nb::cast<std::string>(name);
+  if (text == "none") return Verify::kNone;
+  if (text == "usual") return Verify::kUsual;
+  if (text == "full") return Verify::kFull;
+  throw Error(ErrorCode::kInvalidArgument, "verify is 'none', 'usual' or 'full', not '" + text + "'");
+}
+
+bool apply_write(const std::string& name, nb::handle value, WriteOptions& write) {
+  if (name == "overwrite")
+    write.overwrite = nb::cast<bool>(value);
+  else if (name == "files_per_rank")
+    write.files_per_rank = nb::cast<int>(value);
+  else if (name == "durable")
+    write.durable = nb::cast<bool>(value);
+  else if (name == "checksums")
+    write.checksums = nb::cast<bool>(value);
+  else if (name == "strong_hashes")
+    write.strong_hashes = nb::cast<bool>(value);
+  else if (name == "transforms")
+    write.transforms = nb::cast<std::vector<std::string>>(value);
+  else if (name == "memory_budget")
+    write.memory_budget = nb::cast<std::uint64_t>(value);
+  else if (name == "bytes_per_second")
+    write.bytes_per_second = nb::cast<std::uint64_t>(value);
+  else
+    return false;
+  return true;
+}
+
+[[noreturn]] void refuse(const std::string& name) {
+  throw Error(ErrorCode::kInvalidArgument, "there is no option '" + name + "'");
+}
+
+}  // namespace
+
+void apply(nb::dict options, WriteOptions& write) {
+  for (const auto& [key, value] : options) {
+    const std::string name = nb::cast<std::string>(key);
+    if (!apply_write(name, value, write)) refuse(name);
+  }
+}
+
+void apply(nb::dict options, SaveOptions& save) {
+  for (const auto& [key, value] : options) {
+    const std::string name = nb::cast<std::string>(key);
+    if (name == "coordinator_rank")
+      save.coordinator_rank = nb::cast<int>(value);
+    else if (name == "use_collectives")
+      save.use_collectives = nb::cast<bool>(value);
+    else if (name == "deadline")
+      save.deadline = to_time(value);
+    else if (name == "progress")
+      save.progress = to_progress(value);
+    else if (!apply_write(name, value, save.write))
+      refuse(name);
+  }
+}
+
+void apply(nb::dict options, LoadOptions& load) {
+  for (const auto& [key, value] : options) {
+    const std::string name = nb::cast<std::string>(key);
+    if (name == "coordinator_rank")
+      load.coordinator_rank = nb::cast<int>(value);
+    else if (name == "deadline")
+      load.deadline = to_time(value);
+    else if (name == "progress")
+      load.progress = to_progress(value);
+    else if (name == "verify")
+      load.read.verify = to_verify(value);
+    else if (name == "threads")
+      load.read.threads = nb::cast<int>(value);
+    else if (name == "memory_budget")
+      load.read.memory_budget = nb::cast<std::uint64_t>(value);
+    else if (name == "allow_partial")
+      load.plan.allow_partial_load = nb::cast<bool>(value);
+    else if (name == "flatten")
+      load.plan.flatten_state_dict = nb::cast<bool>(value);
+    else if (name == "read_once")
+      load.plan.replicas = nb::cast<bool>(value) ? ReplicaReads::kReadOnce : ReplicaReads::kReadAll;
+    else
+      refuse(name);
+  }
+}
+
+}  // namespace cairn::python

@@ -1,0 +1,19 @@
+// Options of the engine out of a Python dict. What is not named keeps its default; what is not known is an
+// error.
+#pragma once
+
+#include "cairn/cairn.h"
+#include "python.h"
+
+namespace cairn::python {
+
+// Those of a save and of its writing: "coordinator_rank", "use_collectives", "deadline" (seconds),
+// "overwrite", "files_per_rank", "durable", "checksums", "strong_hashes", "transforms", "memory_budget",
+// "bytes_per_second", "progress".
+void apply(nb::dict options, SaveOptions& save);
+void apply(nb::dict options, WriteOptions& write);
+// Those of a load: "coordinator_rank", "deadline", "verify" ("none", "usual", "full"), "threads",
+// "memory_budget", "read_once", "allow_partial", "progress".
+void apply(nb::dict options, LoadOptions& load);
+
+}  // namespace cairn::python

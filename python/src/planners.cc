@@ -1,0 +1,68 @@
+#include "planners.h"
+
+#include <utility>
+
+#include "cairn/error.h"
+
+namespace cairn::python {
+namespace {
+
+// A tensor that Python made for the item at hand: resolve_archive gets it, resolve_data, called next by the
+// same thread, gives it to the writer.
+thread_local std::optional<Tensor> made_tensor;
+
+}  // namespace
+
+void TorchSavePlanner::begin(TorchState& state, nb::object encode, nb::object resolve) {
+  state_ = &state;
+  encode_ = std::move(encode);
+  resolve_ = std::move(resolve);
+  resolves_ = !resolve_.is_none();
+}
+
+void TorchSavePlanner::end() {
+  state_ = nullptr;
+  encode_.reset();
+  resolve_.reset();
+}
+
+std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& item) {
+  const nb::object* object = state_->object(item.index.fqn);
+  if (!resolves_) {
+    if (object == nullptr) return std::nullopt;
+    if (const std::string* frozen = state_->archive(item.index.fqn)) return *frozen;
+  }
+  return with_python([&]() -> std::optional<std::string> {
+    if (!resolves_) return std::string(bytes_of(nb::object(encode_(*object))));
+    nb::object offsets = nb::none(), sizes = nb::none();
+    if (item.tensor_data) {
+      offsets = to_tuple(item.tensor_data->chunk.offsets);
+      sizes = to_tuple(item.tensor_data->chunk.sizes);
+    }
+    nb::object made = resolve_(to_str(item.index.fqn), offsets, sizes);
+    if (PyBytes_Check(made.ptr())) return std::string(bytes_of(made));
+    const Tensor tensor = plain_tensor(made).value();
+    made_tensor = Tensor(tensor.view(), owner_of(std::move(made)));
+    return std::nullopt;
+  });
+}
+
+Value TorchSavePlanner::resolve_data(const WriteItem& item) {
+  if (made_tensor) return std::move(*std::exchange(made_tensor, std::nullopt));
+  return DefaultSavePlanner::resolve_data(item);
+}
+
+std::string* TorchLoadPlanner::resolve_bytes(const ReadItem& item) {
+  const std::lock_guard lock(mutex_);
+  return &archives_[item.dest_index.fqn];
+}
+
+Flattened TorchLoadPlanner::cut(const StateDict& values, FlattenRule rule) const {
+  if (rule == FlattenRule::kCurrent || !torch_.is_flattened()) return torch_.entries(values);
+  return with_python([&] {
+    const TorchState& before = torch_.as_before();
+    return before.entries(before.flat());
+  });
+}
+
+}  // namespace cairn::python

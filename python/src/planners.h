@@ -1,0 +1,57 @@
+// The default planners on a TorchState: entries come cut, and what only Python can encode is asked of Python.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "cairn/planner.h"
+#include "state.h"
+
+namespace cairn::python {
+
+// Kept by Python from save to save, so that plans can be cached.
+class TorchSavePlanner final : public DefaultSavePlanner {
+ public:
+  explicit TorchSavePlanner(SavePlannerOptions options) : DefaultSavePlanner(options) {}
+
+  // For the next save: its state, how objects are encoded ((object) -> bytes), and what a subclass in Python
+  // makes of an item before it is written ((fqn, offsets, sizes) -> bytes or a plain tensor), or None.
+  void begin(TorchState& state, nb::object encode, nb::object resolve);
+  void end();
+
+  std::optional<std::string> resolve_archive(const WriteItem& item) override;
+  Value resolve_data(const WriteItem& item) override;
+
+ protected:
+  Flattened cut(const StateDict& values) const override { return state_->entries(values); }
+
+ private:
+  TorchState* state_ = nullptr;
+  nb::object encode_;
+  nb::object resolve_;
+  bool resolves_ = false;
+};
+
+class TorchLoadPlanner final : public DefaultLoadPlanner {
+ public:
+  TorchLoadPlanner(TorchState& state, LoadPlannerOptions options)
+      : DefaultLoadPlanner(options), torch_(state) {}
+
+  std::string* resolve_bytes(const ReadItem& item) override;
+  bool plans_alone() const override { return true; }
+  // The archives of the objects that were read, by name.
+  std::unordered_map<std::string, std::string>& archives() { return archives_; }
+
+ protected:
+  Flattened cut(const StateDict& values, FlattenRule rule) const override;
+
+ private:
+  TorchState& torch_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::string> archives_;  // references stay valid while it grows
+};
+
+}  // namespace cairn::python

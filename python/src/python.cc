@@ -1,0 +1,154 @@
+#include "python.h"
+
+#include <chrono>
+#include <exception>
+#include <future>
+
+#include "cairn/error.h"
+
+namespace cairn::python {
+namespace {
+
+// How soon Ctrl-C is noticed.
+constexpr std::chrono::milliseconds kBetweenSignals(50);
+
+PyObject* error_type = nullptr;  // the module keeps it alive
+
+nb::object text_or_none(std::string_view text) {
+  return text.empty() ? nb::object(nb::none()) : to_str(text);
+}
+
+nb::object make_error_type() {
+  nb::dict attributes;
+  for (const char* name :
+       {"code", "message", "file", "tensor", "offset", "rank", "os_error", "step", "failures"})
+    attributes[name] = nb::none();
+  const char* doc =
+      "Anything that cairn cannot do. `code` says what kind of failure it is (\"not_found\", \"corrupt\",\n"
+      "\"unsupported\", \"invalid_argument\", \"io\", \"limit\", ...); `file`, `tensor`, `offset`, `rank` "
+      "and\n"
+      "`os_error` say where, or are None. When several ranks were at work, `failures` is a dict of the "
+      "ranks\n"
+      "that failed and their errors.";
+  PyObject* type = PyErr_NewExceptionWithDoc("cairn.Error", doc, nullptr, attributes.ptr());
+  if (type == nullptr) throw nb::python_error();
+  return nb::steal(type);
+}
+
+nb::object to_python(const Error& e) {
+  nb::object error = nb::borrow(error_type)(to_str(e.what()));
+  error.attr("code") = to_str(name_of(e.code()));
+  error.attr("message") = to_str(e.message());
+  error.attr("file") = text_or_none(e.file());
+  error.attr("tensor") = text_or_none(e.tensor());
+  if (e.offset()) error.attr("offset") = *e.offset();
+  if (e.rank()) error.attr("rank") = *e.rank();
+  if (e.os_error() != 0) error.attr("os_error") = e.os_error();
+  return error;
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const CheckpointError& e) {
+    nb::object error = to_python(e);
+    nb::dict failures;
+    for (const auto& [rank, failure] : e.failures()) failures[nb::int_(rank)] = to_python(failure);
+    error.attr("failures") = failures;
+    error.attr("step") = text_or_none(e.step());
+    PyErr_SetObject(error_type, error.ptr());
+  } catch (const Error& e) {
+    PyErr_SetObject(error_type, to_python(e).ptr());
+  }
+}
+
+}  // namespace
+
+nb::object to_str(std::string_view text) {
+  PyObject* made = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
+std::string to_text(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (utf8 == nullptr) throw nb::python_error();
+  return {utf8, static_cast<std::size_t>(size)};
+}
+
+nb::bytes to_bytes(std::string_view bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+std::string_view bytes_of(nb::handle bytes) {
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(bytes.ptr(), &data, &size) != 0) throw nb::python_error();
+  return {data, static_cast<std::size_t>(size)};
+}
+
+nb::tuple to_tuple(const Shape& shape) {
+  nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.rank())));
+  if (!made.is_valid()) throw nb::python_error();
+  for (std::size_t i = 0; i < shape.rank(); ++i)
+    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+  return nb::cast<nb::tuple>(made);
+}
+
+Shape to_shape(nb::handle numbers) {
+  nb::object fast = nb::steal(PySequence_Fast(numbers.ptr(), "a shape is a sequence of numbers"));
+  if (!fast.is_valid()) throw nb::python_error();
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(fast.ptr());
+  Shape shape(static_cast<std::size_t>(size), 0);
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    shape[static_cast<std::size_t>(i)] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast.ptr(), i));
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  }
+  return shape;
+}
+
+void bind_errors(nb::module_& m) {
+  nb::object type = make_error_type();
+  m.attr("Error") = type;
+  error_type = type.ptr();
+  nb::register_exception_translator(translate, nullptr);
+}
+
+void throw_as_error(nb::python_error& raised) {
+  const bool stopped = raised.matches(PyExc_KeyboardInterrupt) || raised.matches(PyExc_SystemExit);
+  if (raised.matches(error_type)) {
+    const std::string code = nb::cast<std::string>(nb::str(raised.value().attr("code")));
+    for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i)
+      if (name_of(static_cast<ErrorCode>(i)) == code)
+        throw Error(static_cast<ErrorCode>(i), nb::cast<std::string>(nb::str(raised.value())));
+  }
+  const std::string name = nb::cast<std::string>(raised.type().attr("__name__"));
+  const std::string text = nb::cast<std::string>(nb::str(raised.value()));
+  throw Error(stopped ? ErrorCode::kCancelled : ErrorCode::kInvalidArgument,
+              text.empty() ? name : name + ": " + text);
+}
+
+std::shared_ptr<void> owner_of(nb::object object) {
+  return {object.release().ptr(), [](void* held) {
+            nb::gil_scoped_acquire acquire;
+            Py_DECREF(static_cast<PyObject*>(held));
+          }};
+}
+
+void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& cancelled) {
+  std::unique_ptr<nb::python_error> interrupt;
+  {
+    nb::gil_scoped_release release;
+    std::future<void> done = std::async(std::launch::async, work);
+    while (done.wait_for(kBetweenSignals) != std::future_status::ready) {
+      nb::gil_scoped_acquire acquire;
+      if (interrupt == nullptr && PyErr_CheckSignals() != 0) {
+        cancelled = true;
+        interrupt = std::make_unique<nb::python_error>();
+      }
+    }
+    if (interrupt == nullptr) done.get();
+  }
+  if (interrupt != nullptr) throw nb::python_error(std::move(*interrupt));
+}
+
+}  // namespace cairn::python

@@ -1,0 +1,56 @@
+// What the files of cairn._engine share: text, errors, and work that Ctrl-C can stop.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cairn/tensor.h"
+
+namespace nb = nanobind;
+
+namespace cairn::python {
+
+// Names of files and tensors may hold any bytes; what is no UTF-8 becomes U+FFFD.
+nb::object to_str(std::string_view text);
+std::string to_text(nb::handle text);
+nb::bytes to_bytes(std::string_view bytes);
+std::string_view bytes_of(nb::handle bytes);  // valid as long as the object
+nb::tuple to_tuple(const Shape& shape);
+Shape to_shape(nb::handle numbers);  // of a tuple or list of ints
+
+// cairn.Error, and how C++'s errors become it. CheckpointError has `failures` too, {rank: Error}.
+void bind_errors(nb::module_& m);
+// A Python exception that was raised inside a callback, as an Error that can travel between ranks.
+[[noreturn]] void throw_as_error(nb::python_error& raised);
+
+// Calls f with the GIL held; what it raises becomes an Error.
+template <class F> auto with_python(const F& f) {
+  nb::gil_scoped_acquire acquire;
+  try {
+    return f();
+  } catch (nb::python_error& raised) {
+    throw_as_error(raised);
+  }
+}
+
+// Keeps a Python object alive for threads that do not hold the GIL.
+std::shared_ptr<void> owner_of(nb::object object);
+
+// Calls `work` in a thread of its own without the GIL, and waits. When Python has a signal to handle that
+// raises (Ctrl-C), `cancelled` becomes true, and the exception is raised as soon as the work has ended.
+void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& cancelled);
+
+// One for each file bind_*.cc.
+void bind_checkpoint(nb::module_& m);
+void bind_state(nb::module_& m);
+void bind_save(nb::module_& m);
+void bind_load(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_storage(nb::module_& m);
+
+}  // namespace cairn::python

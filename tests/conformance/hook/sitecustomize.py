@@ -1,0 +1,64 @@
+"""Put first on PYTHONPATH by ../run.py, so that every process of a PyTorch test, spawned ones too, starts here.
+
+It opens the gates of tests that ask for GPUs but run on gloo as well (CAIRN_OPEN_GATES=1) and installs
+cairn.torch (CAIRN_CONFORMANCE=cairn). Both happen when torch imports the module concerned, because many of
+these processes never import torch at all.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+
+
+def open_gates(module):
+    """Tests marked skip_if_lt_x_gpu run on the CPU when there is no accelerator."""
+    original = module.skip_if_lt_x_gpu
+    module.skip_if_lt_x_gpu = lambda x, *, allow_cpu=False: original(x, allow_cpu=True)
+
+
+def open_dtensor_gates(module):
+    """A base class that takes its world from the number of GPUs takes 4 ranks, and gloo once."""
+    base = module.DTensorTestBase
+    init = base.init_pg
+
+    def init_pg(self, eager_init, backend=None):
+        return init(self, eager_init, "gloo" if backend == "cpu:gloo,cpu:gloo" else backend)
+
+    base.init_pg = init_pg
+
+
+def install_cairn(module):
+    import cairn.torch
+
+    cairn.torch.install()
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module right after it was imported."""
+
+    def __init__(self, actions):
+        self.actions = actions
+
+    def find_spec(self, name, path=None, target=None):
+        action = self.actions.pop(name, None)
+        if action is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        exec_module = spec.loader.exec_module
+
+        def then_act(module):
+            exec_module(module)
+            action(module)
+
+        spec.loader.exec_module = then_act
+        return spec
+
+
+actions = {}
+if os.environ.get("CAIRN_OPEN_GATES") == "1":
+    actions["torch.testing._internal.common_distributed"] = open_gates
+    actions["torch.testing._internal.distributed._tensor.common_dtensor"] = open_dtensor_gates
+if os.environ.get("CAIRN_CONFORMANCE") == "cairn":
+    actions["torch.distributed.checkpoint"] = install_cairn
+sys.meta_path.insert(0, AfterImport(actions))
