@@ -33,13 +33,13 @@ def engine_planner(planner: Optional[Any], process_group: Any, no_dist: bool, us
 class LazyMetadata(Metadata):
     """A checkpoint's Metadata, made into torch's objects when somebody looks at it.
 
-    On the coordinator it is what was saved; on the other ranks it is read back from the checkpoint, and an
-    error when that has been replaced meanwhile.
+    On the coordinator it is what was saved; on the other ranks, and after a load, it is read from the
+    checkpoint, and an error when that is no longer the one of `save_id`.
     """
 
     _FIELDS = ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
 
-    def __init__(self, path: str, save_id: str, engine: Optional[Any]) -> None:
+    def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None) -> None:
         self.__dict__.update(_path=path, _save_id=save_id, _engine=engine)
 
     def _made(self) -> Metadata:
@@ -50,7 +50,7 @@ class LazyMetadata(Metadata):
 
     def _read(self) -> Any:
         engine = _engine.Reader(self.__dict__["_path"]).metadata()
-        if engine.save_id != self.__dict__["_save_id"]:
+        if self.__dict__["_save_id"] not in (None, engine.save_id):
             raise RuntimeError(f"the checkpoint in {self.__dict__['_path']} has been replaced since this save")
         return engine
 
@@ -164,13 +164,16 @@ def load(
     if not no_dist:
         group = _dist.engine_group(process_group)
         options["deadline"] = _dist.timeout_of(process_group)
+    path = os.fspath(reader.path)
     planner_helpers._init_state_dict(state_dict)
     destinations = _tensors.Destinations()
     state = _engine.State(state_dict, destinations, destinations, flatten)
     with as_checkpoint_exception("read"):
-        read, archives = _engine.load(state, os.fspath(reader.path), group, options)
+        read, archives = _engine.load(state, path, group, options)
     objects = {name: _objects.decode(archive) for name, archive in archives.items()}
     destinations.fill(objects)
     for name, value in objects.items():
         state.put(name, value)
+    if planner is not None:
+        planner.metadata = LazyMetadata(path)
     report.update(read)
