@@ -23,17 +23,17 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WORK = ROOT / "build" / "conformance"
 SUITE = Path("test/distributed/checkpoint")
-# These run on gloo as well once their gates are open; the others need FSDP1 or CUDA itself.
+# Tests that are marked for GPUs and run on gloo as well; the others need FSDP1 or CUDA itself.
 OPENED = {
-    "e2e/test_e2e_save_and_load.py",
-    "test_consolidate_hf_safetensors.py",
-    "test_dtensor_checkpoint.py",
-    "test_dtensor_resharding.py",
-    "test_fsspec.py",
-    "test_hf_safetensor_e2e.py",
-    "test_save_load_api.py",
-    "test_tp_checkpoint.py",
-    "test_utils.py",
+    "e2e/test_e2e_save_and_load.py": "different_ordered|overwrite",
+    "test_consolidate_hf_safetensors.py": ".",
+    "test_dtensor_checkpoint.py": ".",
+    "test_dtensor_resharding.py": ".",
+    "test_fsspec.py": "overwrite",
+    "test_hf_safetensor_e2e.py": ".",
+    "test_save_load_api.py": "same_keys",
+    "test_tp_checkpoint.py": ".",
+    "test_utils.py": ".",
 }
 # PyTorch is about to remove these; they share nothing with DCP's format.
 LEFT_OUT = "_experimental"
@@ -50,7 +50,8 @@ def run_file(checkout: Path, name: str, side: str) -> Outcome:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(HERE / "hook"), str(ROOT / "build/release/python")]),
         "CAIRN_CONFORMANCE": side,
-        "CAIRN_OPEN_GATES": "1" if name in OPENED else "0",
+        "CAIRN_OPEN_GATES": OPENED.get(name, ""),
+        "CAIRN_DEVICE_COUNT": "4" if name == "test_utils.py" else "0",
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
