@@ -8,12 +8,12 @@ from typing import Any, Optional
 
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlanner
-from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
 
 from . import _dist, _native, _ways
 from ._errors import CheckpointError
 from ._report import logger, reporting
+from ._stateful import is_stateful
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 
@@ -57,13 +57,11 @@ def load(
         storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
         # Sorted, so that all ranks ask their Stateful objects in the same order.
         keys = sorted(state_dict)
-        parts = {
-            key: state_dict[key].state_dict() if isinstance(state_dict[key], Stateful) else state_dict[key]
-            for key in keys
-        }
+        stateful = {key for key in keys if is_stateful(state_dict[key])}
+        parts = {key: state_dict[key].state_dict() if key in stateful else state_dict[key] for key in keys}
         _load_state_dict(parts, storage_reader, process_group, no_dist=alone, planner=planner)
         for key in keys:
-            if isinstance(state_dict[key], Stateful):
+            if key in stateful:
                 state_dict[key].load_state_dict(parts[key])
             else:
                 state_dict[key] = parts[key]

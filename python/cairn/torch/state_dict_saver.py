@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlanner
-from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
 
 from . import _async, _dist, _native, _ways
 from ._report import reporting
+from ._stateful import is_stateful
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultSavePlanner
 
@@ -115,7 +115,7 @@ def async_save(
 
 def _stateful_to_state_dict(state_dict: dict[str, Any]) -> dict[str, Any]:
     """Asks the Stateful objects at the top for their states."""
-    return {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state_dict.items()}
+    return {key: value.state_dict() if is_stateful(value) else value for key, value in state_dict.items()}
 
 
 def _save_state_dict(
