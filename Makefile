@@ -11,7 +11,7 @@ QUIET := | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )'
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak bench fuzz format lint install clean
+.PHONY: help setup build demo test soak bench fuzz conformance format lint install clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=pr
 fuzz: setup  ## each fuzz target for SECONDS (60) seconds
 	@tools/build.sh fuzz $(JOBS)
 	@tools/fuzz.sh $(or $(SECONDS),60)
+
+conformance: build  ## PyTorch's own tests of DCP, on stock and on cairn; PYTORCH=a checkout at the 2.13 cut
+	@$(PYTHON) tests/conformance/run.py $(or $(PYTORCH),$(error say where PyTorch's sources are: make conformance PYTORCH=path)) $(if $(ONLY),--only $(ONLY))
 
 format:  ## apply .clang-format
 	@tools/sources.sh | xargs clang-format-14 -i
