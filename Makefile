@@ -14,7 +14,7 @@ SHELL := bash
 .PHONY: help setup build demo test soak bench fuzz conformance format lint install clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup:  ## install what is missing (Debian packages as root; Python packages into .venv)
 	@tools/setup.sh
