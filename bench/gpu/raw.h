@@ -50,7 +50,7 @@ inline double raw_move(const std::shared_ptr<DeviceDriver>& driver, const GpuSta
         view.device = state.tensors[i].view().device;
         if (saves) {
           reader.begin(view);
-          for (ByteSpan piece = reader.next(); !piece.empty(); piece = reader.next(), at += 0) {
+          for (ByteSpan piece = reader.next(); !piece.empty(); piece = reader.next()) {
             must(::pwrite(fd, piece.data(), piece.size(), at) == static_cast<ssize_t>(piece.size()),
                  "pwrite");
             at += static_cast<off_t>(piece.size());

@@ -58,8 +58,10 @@ class CudaEvent {
     std::swap(event_, other.event_);
     return *this;
   }
-  ~CudaEvent() {
+  ~CudaEvent() { reset(); }
+  void reset() {
     if (event_ != nullptr) (void)api_->event_destroy(event_);
+    event_ = nullptr;
   }
   cuda::Event get() const { return event_; }
 
@@ -73,7 +75,14 @@ class CudaFence final : public DeviceFence {
   CudaFence(Home home, cuda::Stream stream) : home_(std::move(home)), event_(*home_.api) {
     check(*home_.api, home_.api->event_record(event_.get(), stream), "recording an event");
   }
-  ~CudaFence() override = default;
+  ~CudaFence() override {
+    try {
+      const Current current = home_.enter();
+      event_.reset();
+    } catch (const Error&) {
+      // The context is gone, and the event with it.
+    }
+  }
   cuda::Event event() const { return event_.get(); }
 
  private:

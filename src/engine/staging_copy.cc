@@ -147,6 +147,7 @@ void StagingCopy::conduct(int threads) noexcept {
   // And what they hold of the live state.
   tasks_.clear();
   begin_ = finish_ = nullptr;
+  lanes_ = nullptr;
   work_ = {};
   if (failure) {
     promise_.set_exception(failure);

@@ -81,45 +81,22 @@ WriteResult ItemWriter::write(const WriteItem& item) {
     const bool is_tensor = item.type != WriteItemType::kByteIO && !archive;
     const TensorView* tensor = is_tensor ? &checked_tensor(value, item) : nullptr;
     std::uint64_t begin = stream_.position();
-    if (!options_.transforms.empty()) {
-      write_transformed([&](ByteSink& to) {
-        if (archive) {
-          to.append(as_bytes(*archive));
-        } else if (tensor != nullptr && is_on_device(*tensor)) {
-          TensorBlob blob(*tensor);
-          to.append(as_bytes(blob.head()));
-          const std::uint32_t crc = write_from_device(to, stored_view(*tensor, blob));
-          to.append(as_bytes(blob.tail(crc)));
-        } else {
-          write_torch_file(to, value);
-        }
-      });
-    } else if (archive) {
-      stream_.begin_item();
-      stream_.append(as_bytes(*archive));
-      stream_.end_item();
-    } else if (tensor != nullptr) {
-      TensorBlob blob(*tensor);
-      const bool aligned = blob.data_bytes() >= kLeastAligned;
-      const std::uint64_t data = begin + blob.head().size();
-      const std::uint64_t padding = align_up(data, aligned ? options_.alignment : kSmallAlignment) - data;
-      stream_.pad(padding);
-      begin += padding;
-      stream_.begin_item();
-      stream_.append(as_bytes(blob.head()));
-      stream_.begin_part();
-      if (is_on_device(*tensor)) {
-        (void)write_from_device(stream_, stored_view(*tensor, blob));
-      } else if (blob.memory()) {
-        write_memory(*blob.memory());
+    const auto write_whole = [&](ByteSink& to) {
+      if (archive) {
+        to.append(as_bytes(*archive));
+      } else if (tensor != nullptr && is_on_device(*tensor)) {
+        write_blob(to, *tensor);
       } else {
-        write_elements(*tensor);
+        write_torch_file(to, value);
       }
-      stream_.append(as_bytes(blob.tail(stream_.end_part())));
-      stream_.end_item();
+    };
+    if (!options_.transforms.empty()) {
+      write_transformed(write_whole);
+    } else if (tensor != nullptr) {
+      begin += write_tensor(*tensor);
     } else {
       stream_.begin_item();
-      write_torch_file(stream_, value);
+      write_whole(stream_);
       stream_.end_item();
     }
     const auto length = static_cast<std::int64_t>(stream_.position() - begin);
@@ -132,6 +109,36 @@ WriteResult ItemWriter::write(const WriteItem& item) {
     e.of_tensor(item.index.fqn);
     throw;
   }
+}
+
+// Returns the length of the padding before it.
+std::uint64_t ItemWriter::write_tensor(const TensorView& tensor) {
+  TensorBlob blob(tensor);
+  const bool aligned = blob.data_bytes() >= kLeastAligned;
+  const std::uint64_t data = stream_.position() + blob.head().size();
+  const std::uint64_t padding = align_up(data, aligned ? options_.alignment : kSmallAlignment) - data;
+  stream_.pad(padding);
+  stream_.begin_item();
+  stream_.append(as_bytes(blob.head()));
+  stream_.begin_part();
+  if (is_on_device(tensor)) {
+    (void)write_from_device(stream_, stored_view(tensor, blob));
+  } else if (blob.memory()) {
+    write_memory(*blob.memory());
+  } else {
+    write_elements(tensor);
+  }
+  stream_.append(as_bytes(blob.tail(stream_.end_part())));
+  stream_.end_item();
+  return padding;
+}
+
+// A device's tensor, to somewhere else than the stream.
+void ItemWriter::write_blob(ByteSink& to, const TensorView& tensor) {
+  TensorBlob blob(tensor);
+  to.append(as_bytes(blob.head()));
+  const std::uint32_t crc = write_from_device(to, stored_view(tensor, blob));
+  to.append(as_bytes(blob.tail(crc)));
 }
 
 void ItemWriter::write_memory(ByteSpan bytes) {

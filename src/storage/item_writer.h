@@ -35,6 +35,8 @@ class ItemWriter {
   static std::uint64_t most_bytes(std::uint64_t tensor_bytes, std::uint64_t alignment);
 
  private:
+  std::uint64_t write_tensor(const TensorView& tensor);
+  void write_blob(ByteSink& to, const TensorView& tensor);
   void write_memory(ByteSpan bytes);
   void write_elements(const TensorView& tensor);
   std::uint32_t write_from_device(ByteSink& to, const TensorView& tensor);
