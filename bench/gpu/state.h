@@ -7,11 +7,11 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cairn/device.h"
@@ -44,10 +44,12 @@ inline double best_of(const std::function<void()>& before, const std::function<v
   return best;
 }
 
+// Throws what one of them threw.
 inline void in_threads(int count, const std::function<void(int)>& work) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back(work, i);
-  for (std::thread& thread : threads) thread.join();
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < count; ++i) threads.push_back(std::async(std::launch::async, work, i));
+  for (std::future<void>& thread : threads) thread.wait();
+  for (std::future<void>& thread : threads) thread.get();
 }
 
 // --- rows ---
