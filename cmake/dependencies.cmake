@@ -5,7 +5,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(Threads REQUIRED)
-set(CAIRN_LIBRARIES fmt::fmt $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> ZLIB::ZLIB Threads::Threads)
+set(CAIRN_LIBRARIES fmt::fmt $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> ZLIB::ZLIB Threads::Threads ${CMAKE_DL_LIBS})
 
 include(cmake/optional.cmake)
 set(CAIRN_FEATURES)  # the optional ones that are in

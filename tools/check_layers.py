@@ -18,12 +18,13 @@ from includes import Include, includes_of, project_files
 LAYERS: dict[str, set[str]] = {
     "base": set(),
     "tensor": {"base"},
+    "device": {"tensor", "base"},
     "group": {"base"},
     "state": {"tensor", "base"},
     "plan": {"state", "tensor", "base"},
     "format": {"state", "tensor", "base"},
-    "storage": {"format", "plan", "state", "tensor", "base"},
-    "engine": {"plan", "format", "storage", "group", "state", "tensor", "base"},
+    "storage": {"format", "plan", "device", "state", "tensor", "base"},
+    "engine": {"plan", "format", "storage", "group", "device", "state", "tensor", "base"},
 }
 
 # The layer a public header speaks for; the ones not named here are the engine's.
@@ -35,6 +36,7 @@ PUBLIC: dict[str, str] = {
     "version.h": "base",
     "tensor.h": "tensor",
     "dlpack.h": "tensor",
+    "device.h": "device",
     "state_dict.h": "state",
     "metadata.h": "state",  # plain values that plan and format share
     "plan.h": "plan",

@@ -139,6 +139,9 @@ class AsyncSaver {
   // The Stateful parts are asked here, in the caller's thread.
   SaveHandle async_save(AppState& state, const std::string& id);
 
+  // Makes the first async_save of such a state as quick as the others (Stager::prepare).
+  void prepare(const StateDict& state);
+
   // As SaveHandle::guard, for all saves so far; waits for none when none is being copied.
   StepGuard guard();
 

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/device.h"
 #include "cairn/limits.h"
 #include "cairn/metadata.h"
 #include "cairn/plan.h"
@@ -108,6 +109,8 @@ struct WriteOptions {
   OnLowSpace low_space = OnLowSpace::kError;
   // At most so many bytes a second go to storage from this rank, for disks that others use too; 0: no limit.
   std::uint64_t bytes_per_second = 0;
+  DeviceUse devices =
+      {};  // tensors in a device's memory pass through pinned buffers, a part of memory_budget
 };
 
 // DCP's files in a file system: data, manifest, metadata.
@@ -135,6 +138,7 @@ struct ReadOptions {
   int threads = 0;  // 0: as many as cores, at least 8 and at most 16
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   Limits limits = {};
+  DeviceUse devices = {};  // as in WriteOptions
 };
 
 // What read_data did, in bytes of files.

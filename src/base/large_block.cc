@@ -12,6 +12,8 @@ namespace cairn {
 namespace {
 
 constexpr std::size_t kHugePage = 2U << 20;
+constexpr std::size_t kPage = 4096;  // or a multiple of it
+constexpr int kPopulateWrite = 23;   // MADV_POPULATE_WRITE, which older headers lack
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -77,6 +79,15 @@ void use_huge_pages(void* at, std::size_t bytes) noexcept {
   const auto first = round_up(reinterpret_cast<std::uintptr_t>(at), kHugePage);
   const auto last = (reinterpret_cast<std::uintptr_t>(at) + bytes) / kHugePage * kHugePage;
   if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+void populate(void* at, std::size_t bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(at) / kPage * kPage;
+  const auto last = round_up(reinterpret_cast<std::uintptr_t>(at) + bytes, kPage);
+  if (madvise(reinterpret_cast<void*>(first), last - first, kPopulateWrite) == 0) return;
+  // Older kernels: a write that changes nothing.
+  auto* const begin = static_cast<unsigned char*>(at);
+  for (std::size_t i = 0; i < bytes; i += kPage) __atomic_fetch_or(begin + i, 0, __ATOMIC_RELAXED);
 }
 
 }  // namespace cairn

@@ -19,4 +19,7 @@ void free_block(void* block, std::size_t bytes) noexcept;
 // Asks for huge pages under memory that came from elsewhere and will be touched from end to end.
 void use_huge_pages(void* at, std::size_t bytes) noexcept;
 
+// Brings the pages of writable memory in now; what they hold stays as it is, also while others write there.
+void populate(void* at, std::size_t bytes) noexcept;
+
 }  // namespace cairn

@@ -65,6 +65,9 @@ AsyncSaver::~AsyncSaver() {
 
 void AsyncSaver::stage(AsyncJob& job, const StateDict& state) {
   const bool may_wait = options_.on_full == OnFull::kWait;
+  // Who says how to stage from devices need not say how to write what stays there.
+  DeviceUse& devices = job.options.write.devices;
+  if (devices.driver == nullptr) devices.driver = options_.staging.devices.driver;
   StageRequest request;
   request.overlapped = options_.mode == StagingMode::kOverlapped;
   request.deadline = may_wait ? after(options_.patience) : kAtOnce;
@@ -73,6 +76,7 @@ void AsyncSaver::stage(AsyncJob& job, const StateDict& state) {
     job.staged = job.snapshot->whole;
     job.copied = job.snapshot->copied;
     job.to_stage = job.snapshot->bytes;
+    devices.ordered = false;  // a snapshot waits for nobody
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kLimit || options_.on_full != OnFull::kWriteThrough) throw;
     job.live = &state;
@@ -117,6 +121,8 @@ SaveHandle AsyncSaver::async_save(AppState& state, const std::string& id) {
   return submit([&]() -> const StateDict& { return expanded = state.expand(); },
                 std::make_shared<AsyncJob>(id, options_.save));
 }
+
+void AsyncSaver::prepare(const StateDict& state) { stager_->prepare(state); }
 
 StepGuard AsyncSaver::guard() {
   stager_->synchronize();

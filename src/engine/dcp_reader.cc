@@ -45,7 +45,7 @@ class Run {
  private:
   void take_units() noexcept {
     try {
-      ItemReader::Scratch scratch;
+      ItemReader::Scratch scratch(items_);
       while (!items_.stopped()) {
         const std::size_t unit = next_++;
         if (unit >= work_.units.size()) return;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "engine/read_to_device.h"
 #include "engine/stored_item.h"
 #include "engine/torch_elements.h"
 #include "engine/transforms.h"
@@ -40,6 +41,8 @@ void check_crc(ByteSpan storage, std::uint32_t expected, std::uint64_t offset) {
       .at(offset);
 }
 
+bool is_on_device(const TensorView& view) { return view.device.kind != Device::Kind::kCpu; }
+
 // A stored tensor whose storage is in memory. TorchFile has seen that all its elements lie in there.
 TensorView view_of(const TorchFile::Stored& stored, ByteSpan storage) {
   TensorView view;
@@ -71,6 +74,7 @@ ItemReader::ItemReader(ReadWork& work, LoadPlanner& planner, const FileSystem& f
       planner_(planner),
       files_(files),
       options_(options),
+      devices_(options.devices),
       cache_(kManifestBlock, std::max(options.memory_budget / 4, kLeastCache * kManifestBlock)),
       memory_(options.memory_budget / 4),
       open_(std::make_unique<OpenFile[]>(work.files.size())),
@@ -104,7 +108,7 @@ void ItemReader::run(const ReadUnit& unit, Scratch& scratch) {
   if (unit.parts == 0) {
     run_small(unit, scratch);
   } else {
-    run_large(unit);
+    run_large(unit, scratch);
   }
   finish_unit(work_.items[unit.first].file);
 }
@@ -160,9 +164,6 @@ TensorView ItemReader::destination(std::size_t at) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("the planner gives a destination of shape {} for {}",
                                                          to_string(view.shape), to_string(item.lengths)));
   }
-  if (view.device.kind != Device::Kind::kCpu) {
-    throw Error(ErrorCode::kUnsupported, "the planner gives a destination that is not in the CPU's memory");
-  }
   return view;
 }
 
@@ -173,6 +174,14 @@ void ItemReader::run_small(const ReadUnit& unit, Scratch& scratch) {
     read_small(i, *source, scratch);
     done_ += work_.items[i].needed;
   }
+  commit_sent(scratch);
+}
+
+void ItemReader::commit_sent(Scratch& scratch) {
+  if (scratch.sent.empty()) return;
+  scratch.senders.wait();
+  for (const auto& [at, to] : scratch.sent) planner_.commit_tensor(*work_.items[at].item, to);
+  scratch.sent.clear();
 }
 
 void ItemReader::read_small(std::size_t at, const PlannedSource& source, Scratch& scratch) {
@@ -236,7 +245,14 @@ void ItemReader::read_tensor(std::size_t at, ByteSpan item, const std::string& n
   }
   const TensorView to = destination(at);
   written_[at] = true;
-  copy(view_of(*stored, storage).narrow({wanted.item->storage_offsets, wanted.item->lengths}), to);
+  const TensorView from =
+      view_of(*stored, storage).narrow({wanted.item->storage_offsets, wanted.item->lengths});
+  if (is_on_device(to)) {
+    scratch.senders.to(to.device).send_copy(from, to);
+    scratch.sent.emplace_back(at, to);
+    return;
+  }
+  copy(from, to);
   planner_.commit_tensor(*wanted.item, to);
 }
 
@@ -255,7 +271,7 @@ void ItemReader::read_object(std::size_t at, ByteSpan item, const std::string& n
   planner_.load_bytes(*wanted.item, std::move(value));
 }
 
-void ItemReader::run_large(const ReadUnit& unit) {
+void ItemReader::run_large(const ReadUnit& unit, Scratch& scratch) {
   const WantedItem& wanted = work_.items[unit.first];
   LargeRead& large = *large_[unit.large];
   try {
@@ -277,11 +293,8 @@ void ItemReader::run_large(const ReadUnit& unit) {
         to = to.narrow(box);
       }
       if (to.numel() > 0) {
-        ReadRun run;
         written_[unit.first] = true;
-        read_box(large.elements, selection, to, large.crc ? &run : nullptr);
-        const std::lock_guard lock(large.mutex);
-        large.runs.push_back(run);
+        read_part(large, unit.first, selection, to, scratch);
       }
     } else if (unit.part == 0) {
       large.to = destination(unit.first);
@@ -291,6 +304,22 @@ void ItemReader::run_large(const ReadUnit& unit) {
   } catch (const Error& e) {
     throw told(e, wanted);
   }
+}
+
+void ItemReader::read_part(LargeRead& large, std::size_t at, const Selection& selection, const TensorView& to,
+                           Scratch& scratch) {
+  const auto note = [&](const ReadRun& run) {
+    const std::lock_guard lock(large.mutex);
+    large.runs.push_back(run);
+  };
+  if (is_on_device(to)) {
+    read_to_device(large.elements, selection, to, work_.items[at].offset, large.crc.has_value(),
+                   scratch.senders.to(to.device), note);
+    return scratch.senders.wait();
+  }
+  ReadRun run;
+  read_box(large.elements, selection, to, large.crc ? &run : nullptr);
+  note(run);
 }
 
 void ItemReader::open_large(LargeRead& large, std::size_t at) {

@@ -11,6 +11,7 @@
 #include "base/pod_vector.h"
 #include "cairn/checkpoint_storage.h"
 #include "cairn/error.h"
+#include "device/device_sender.h"
 #include "engine/memory_budget.h"
 #include "engine/planned_source.h"
 #include "engine/read_box.h"
@@ -28,8 +29,11 @@ class ItemReader {
 
   // What a thread keeps from unit to unit.
   struct Scratch {
+    explicit Scratch(ItemReader& reader) : senders(reader.devices_, {}) {}
     PodVector<std::byte> bytes;
     KnownArchives known;
+    DeviceSenders senders;
+    std::vector<std::pair<std::size_t, TensorView>> sent;  // items on their way to a device
   };
   // Errors name the tensor, the file and the place in it.
   void run(const ReadUnit& unit, Scratch& scratch);
@@ -57,7 +61,10 @@ class ItemReader {
   void read_transformed(std::size_t at, const std::string& name, Scratch& scratch);
   void read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch);
   void read_object(std::size_t at, ByteSpan item, const std::string& name);
-  void run_large(const ReadUnit& unit);
+  void commit_sent(Scratch& scratch);
+  void run_large(const ReadUnit& unit, Scratch& scratch);
+  void read_part(LargeRead& large, std::size_t at, const Selection& selection, const TensorView& to,
+                 Scratch& scratch);
   void open_large(LargeRead& large, std::size_t at);
   void finish_large(LargeRead& large, std::size_t at);
   TensorView destination(std::size_t at);
@@ -68,6 +75,7 @@ class ItemReader {
   LoadPlanner& planner_;
   const FileSystem& files_;
   const ReadOptions options_;
+  LazyDriver devices_;
   ReadTally tally_;
   BlockCache cache_;
   MemoryBudget memory_;

@@ -155,8 +155,8 @@ class Loading {
     for (bool more = true; more;) {
       arrived = steps_.all_gather("read", [&] {
         if (!shared) {
-          shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read.limits,
-                         round_bytes(), report_);
+          shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read, round_bytes(),
+                         report_);
         }
         receive();
         std::string pieces = shared->next_round();

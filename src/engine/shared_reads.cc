@@ -90,14 +90,15 @@ class SharedReads::Capture final : public LoadPlanner {
 };
 
 SharedReads::SharedReads(const LoadPlan& plan, int rank, const Metadata& metadata, StorageReader& reader,
-                         LoadPlanner& planner, const Limits& limits, std::uint64_t round_bytes,
+                         LoadPlanner& planner, const ReadOptions& options, std::uint64_t round_bytes,
                          ReadReport& report)
     : plan_(plan),
       rank_(rank),
       metadata_(metadata),
       reader_(reader),
       planner_(planner),
-      limits_(limits),
+      limits_(options.limits),
+      devices_(options.devices),
       round_bytes_(round_bytes),
       report_(report) {
   std::map<std::string_view, DType> known;
@@ -267,7 +268,13 @@ void SharedReads::deliver(const Piece& piece, DType dtype, std::string& bytes) {
     if (item.type == LoadItemType::kTensor) {
       const TensorView to = planner_.resolve_tensor(item);
       note_written(item.dest_index.fqn);
-      copy(TensorView::contiguous(bytes.data(), dtype, item.lengths), to);
+      const TensorView from = TensorView::contiguous(bytes.data(), dtype, item.lengths);
+      if (to.device.kind == Device::Kind::kCpu) {
+        copy(from, to);
+      } else {
+        senders_.to(to.device).send_copy(from, to);
+        senders_.wait();
+      }
       planner_.commit_tensor(item, to);
     } else {
       Value value = load_object(memory_source(as_bytes(bytes)), limits_);

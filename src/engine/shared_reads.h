@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cairn/checkpoint_storage.h"
+#include "device/device_sender.h"
 
 namespace cairn {
 
@@ -18,7 +19,8 @@ namespace cairn {
 class SharedReads {
  public:
   SharedReads(const LoadPlan& plan, int rank, const Metadata& metadata, StorageReader& reader,
-              LoadPlanner& planner, const Limits& limits, std::uint64_t round_bytes, ReadReport& report);
+              LoadPlanner& planner, const ReadOptions& options, std::uint64_t round_bytes,
+              ReadReport& report);
 
   // Those items of the plan that the rank reads for itself alone.
   static LoadPlan without_shared(const LoadPlan& plan);
@@ -51,7 +53,9 @@ class SharedReads {
   const Metadata& metadata_;
   StorageReader& reader_;
   LoadPlanner& planner_;
-  const Limits& limits_;
+  const Limits limits_;
+  LazyDriver devices_;
+  DeviceSenders senders_{devices_, {}};
   const std::uint64_t round_bytes_;
   ReadReport& report_;
   std::vector<Piece> pieces_;  // that this rank reads

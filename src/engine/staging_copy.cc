@@ -12,21 +12,33 @@ namespace {
 constexpr std::uint64_t kPiece = 8U << 20;
 constexpr std::uint64_t kInPassing = 1U << 20;  // not worth a thread
 
+bool is_cpu(Device device) { return device.kind == Device::Kind::kCpu; }
+
 }  // namespace
 
-StagingCopy::StagingCopy(const StagingLayout& layout, std::byte* memory, std::function<void()> finish)
-    : finish_(std::move(finish)) {
-  for (const StagedRun& run : layout.runs) cut(run, memory);
-  views_.reserve(layout.gathered.size());  // pieces point into it
-  for (const std::size_t i : layout.gathered) {
-    views_.push_back(layout.tensors[i].live.view());
-    cut(views_.back(), memory + layout.tensors[i].at);
-  }
-  group_pieces();
-}
+StagingCopy::StagingCopy(StagingWork work, Step begin, Step finish, std::shared_ptr<DeviceLanes> lanes)
+    : work_(std::move(work)),
+      begin_(std::move(begin)),
+      finish_(std::move(finish)),
+      lanes_(std::move(lanes)) {}
 
 StagingCopy::~StagingCopy() {
-  for (std::thread& thread : threads_) thread.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StagingCopy::cut_all() {
+  const StagingLayout& layout = work_.layout;
+  tasks_ = device_tasks(layout, work_.memory);
+  const auto in_cpu = [&](std::size_t place) { return is_cpu(layout.places[place].device); };
+  for (const StagedRun& run : layout.runs)
+    if (in_cpu(run.place)) cut(run, work_.memory[run.place].data);
+  views_.reserve(layout.gathered.size());  // pieces point into it
+  for (const std::size_t i : layout.gathered) {
+    if (!in_cpu(layout.tensors[i].place)) continue;
+    views_.push_back(layout.tensors[i].live.view());
+    cut(views_.back(), work_.memory[layout.tensors[i].place].data + layout.tensors[i].at);
+  }
+  group_pieces();
 }
 
 void StagingCopy::cut(const StagedRun& run, std::byte* memory) {
@@ -62,10 +74,7 @@ void StagingCopy::group_pieces() {
       bytes = 0;
     }
     bytes += pieces_[i].bytes;
-    bytes_ += pieces_[i].bytes;
   }
-  if (batches_.empty()) batches_.push_back(0);  // nothing to copy is still to be finished
-  unfinished_ = batches_.size();
   batches_.push_back(pieces_.size());
 }
 
@@ -84,49 +93,85 @@ void StagingCopy::copy_batch(std::size_t batch) {
   }
 }
 
-// Whoever ends the last batch has all the others behind it.
-void StagingCopy::end_batch() noexcept {
-  if (unfinished_.fetch_sub(1) != 1) return;
-  try {
-    if (!failure_) finish_();
-  } catch (...) {
-    failure_ = std::current_exception();
+void StagingCopy::take_jobs(DeviceCopier* copier) {
+  const std::size_t jobs = tasks_.size() + batches_.size() - 1;
+  while (!failed_) {
+    const std::size_t job = next_++;
+    if (job >= jobs) break;
+    if (job < tasks_.size()) {
+      *copied_ += copier->begin(tasks_[job]);
+    } else {
+      copy_batch(job - tasks_.size());
+    }
   }
-  finish_ = nullptr;  // and what it holds of the live state
-  if (failure_) {
-    promise_.set_exception(failure_);
+  if (copier != nullptr) *copied_ += copier->finish();
+}
+
+void StagingCopy::work() noexcept {
+  try {
+    if (tasks_.empty()) return take_jobs(nullptr);
+    DeviceCopier copier(*lanes_);
+    take_jobs(&copier);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    if (failure_ == nullptr) failure_ = std::current_exception();
+  }
+}
+
+void StagingCopy::copy_all(int threads) {
+  const std::size_t jobs = tasks_.size() + batches_.size() - 1;
+  std::vector<std::thread> others;
+  try {
+    const std::size_t extra = std::min(jobs, static_cast<std::size_t>(threads));
+    others.reserve(extra);
+    while (others.size() + 1 < extra) others.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    // As many as there are; this one is enough.
+  }
+  work();
+  for (std::thread& thread : others) thread.join();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void StagingCopy::conduct(int threads) noexcept {
+  std::exception_ptr failure;
+  try {
+    begin_(work_);
+    cut_all();
+    copy_all(threads);
+    finish_(work_);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // And what they hold of the live state.
+  tasks_.clear();
+  begin_ = finish_ = nullptr;
+  lanes_ = nullptr;
+  work_ = {};
+  if (failure) {
+    promise_.set_exception(failure);
   } else {
     promise_.set_value();
   }
 }
 
-void StagingCopy::work() noexcept {
-  for (;;) {
-    const std::size_t batch = next_++;
-    if (batch + 1 >= batches_.size()) return;
-    try {
-      copy_batch(batch);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      failure_ = std::current_exception();
-    }
-    end_batch();
-  }
+bool StagingCopy::is_little() const {
+  return std::all_of(work_.layout.places.begin(), work_.layout.places.end(), [](const StagedPlace& place) {
+    return is_cpu(place.device) && place.bytes <= kInPassing;
+  });
 }
 
 void StagingCopy::run(int threads, bool overlapped) {
-  const std::size_t batches = batches_.size() - 1;
-  const bool alone = batches == 1 && (!overlapped || bytes_ <= kInPassing);
-  std::size_t extra = alone ? 0 : std::min(batches, static_cast<std::size_t>(threads));
-  if (!overlapped && extra > 0) --extra;  // this thread copies, too
-  try {
-    threads_.reserve(extra);
-    while (threads_.size() < extra) threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {
-    // As many as there are; with none the copy is made here.
+  if (overlapped && !is_little()) {
+    try {
+      thread_ = std::thread([this, threads] { conduct(threads); });
+      return;
+    } catch (const std::system_error&) {
+      // Then here.
+    }
   }
-  if (!overlapped || threads_.empty()) work();
-  if (!overlapped) whole_.wait();
+  conduct(threads);
 }
 
 }  // namespace cairn

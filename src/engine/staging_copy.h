@@ -12,15 +12,24 @@
 #include <thread>
 #include <vector>
 
+#include "engine/staging_device.h"
 #include "engine/staging_layout.h"
 
 namespace cairn {
 
-// One snapshot's copying. Whoever copies last calls `finish`, once, and then the future is ready.
+// A snapshot's live tensors and the memory for their copies.
+struct StagingWork {
+  StagingLayout layout;
+  std::vector<PlaceMemory> memory;  // by place
+};
+
+// One snapshot's copying.
 class StagingCopy {
  public:
-  // `memory` is what the layout was placed in.
-  StagingCopy(const StagingLayout& layout, std::byte* memory, std::function<void()> finish);
+  // `begin` completes the memory before anything is copied, `finish` looks at what was copied; both are
+  // called once, by the thread that copies. `lanes` outlive the copying; null when no tensor is on a device.
+  using Step = std::function<void(StagingWork&)>;
+  StagingCopy(StagingWork work, Step begin, Step finish, std::shared_ptr<DeviceLanes> lanes);
   StagingCopy(const StagingCopy&) = delete;
   StagingCopy& operator=(const StagingCopy&) = delete;
   ~StagingCopy();  // waits for the copying to end
@@ -33,7 +42,7 @@ class StagingCopy {
   std::shared_ptr<const std::atomic<std::uint64_t>> copied() const { return copied_; }
 
  private:
-  // Bytes as they are, or rows of a tensor whose elements are gathered.
+  // Bytes as they are, or rows of a tensor whose elements are gathered; in the CPU's memory.
   struct Piece {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
@@ -42,28 +51,35 @@ class StagingCopy {
     std::int64_t first_row = 0;
     std::int64_t rows = 0;
   };
+  void conduct(int threads) noexcept;
+  void copy_all(int threads);
+  void cut_all();
   void cut(const StagedRun& run, std::byte* memory);
   void cut(const TensorView& tensor, std::byte* to);
   void group_pieces();
   void work() noexcept;
+  void take_jobs(DeviceCopier* copier);
   void copy_batch(std::size_t batch);
-  void end_batch() noexcept;
+  bool is_little() const;
 
+  StagingWork work_;
+  Step begin_;
+  Step finish_;
+  std::shared_ptr<DeviceLanes> lanes_;
+
+  // Jobs that a thread takes: first those of devices, then batches of pieces.
+  std::vector<DeviceTask> tasks_;
   std::vector<TensorView> views_;  // of the tensors to gather
   std::vector<Piece> pieces_;
-  std::vector<std::size_t>
-      batches_;  // where each begins in pieces_, and the end: what a thread takes at once
-  std::uint64_t bytes_ = 0;
-  std::function<void()> finish_;
-
+  std::vector<std::size_t> batches_;  // where each begins in pieces_, and the end
   std::atomic<std::size_t> next_ = 0;
-  std::atomic<std::size_t> unfinished_ = 0;
+  std::atomic<bool> failed_ = false;
   std::shared_ptr<std::atomic<std::uint64_t>> copied_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::mutex mutex_;  // guards failure_
   std::exception_ptr failure_;
   std::promise<void> promise_;
   std::shared_future<void> whole_ = promise_.get_future().share();
-  std::vector<std::thread> threads_;
+  std::thread thread_;  // of an overlapped copy; starts the others
 };
 
 }  // namespace cairn

@@ -77,16 +77,6 @@ class Collector {
 
   void add(Tensor& tensor, const std::string& name) {
     const TensorView& view = tensor.view();
-    // A device's memory gets its own way of copying here.
-    if (view.device.kind != Device::Kind::kCpu) {
-      throw Error(
-          ErrorCode::kUnsupported,
-          fmt::format("the tensor is on device {}, and this stager copies CPU memory only: copy it to the "
-                      "CPU first, or use a Stager that can",
-                      view.device.index))
-          .of_tensor(name)
-          .while_doing("staging");
-    }
     if (view.numel() == 0) {
       tensor = Tensor::empty(view.dtype, Shape(view.shape));
       return;
@@ -101,11 +91,8 @@ class Collector {
   std::vector<StagedTensor>& tensors_;
 };
 
-// Dense extents, those that overlap made one.
-std::vector<StagedRun> merged(const std::vector<Extent>& extents) {
-  std::vector<Extent> dense;
-  std::copy_if(extents.begin(), extents.end(), std::back_inserter(dense),
-               [](const Extent& e) { return e.dense; });
+// Dense extents of one place, those that overlap made one.
+std::vector<StagedRun> merged(std::vector<Extent> dense, std::size_t place) {
   std::sort(dense.begin(), dense.end(),
             [](const Extent& a, const Extent& b) { return std::less<>()(a.first, b.first); });
   std::vector<StagedRun> runs;
@@ -114,7 +101,7 @@ std::vector<StagedRun> merged(const std::vector<Extent>& extents) {
       const auto reach = static_cast<std::uint64_t>(extent.end() - runs.back().from);
       runs.back().bytes = std::max(runs.back().bytes, reach);
     } else {
-      runs.push_back({extent.first, extent.bytes});
+      runs.push_back({extent.first, extent.bytes, place});
     }
   }
   return runs;
@@ -146,12 +133,12 @@ bool same_view(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
 
-// Gives each gathered tensor its memory; equal views share one.
-void place_gathered(StagingLayout& layout, Placer& placer) {
+// Gives each gathered tensor of a place its memory; equal views share one.
+void place_gathered(StagingLayout& layout, std::size_t place, Placer& placer) {
   std::map<const std::byte*, std::vector<std::size_t>> by_address;
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     StagedTensor& tensor = layout.tensors[i];
-    if (!tensor.gathered) continue;
+    if (!tensor.gathered || tensor.place != place) continue;
     std::vector<std::size_t>& known = by_address[tensor.live.view().data];
     const auto equal = std::find_if(known.begin(), known.end(), [&](std::size_t other) {
       return same_view(layout.tensors[other].live.view(), tensor.live.view());
@@ -166,37 +153,72 @@ void place_gathered(StagingLayout& layout, Placer& placer) {
   }
 }
 
-}  // namespace
+// The devices that have tensors, the CPU last; tells each tensor its place.
+std::vector<StagedPlace> places_of(std::vector<StagedTensor>& tensors) {
+  std::vector<StagedPlace> places;
+  const auto rank = [](Device device) { return std::pair(device.kind == Device::Kind::kCpu, device.index); };
+  const auto less = [&](const StagedPlace& a, Device device) { return rank(a.device) < rank(device); };
+  const auto find = [&](Device device) {
+    return std::lower_bound(places.begin(), places.end(), device, less);
+  };
+  for (const StagedTensor& tensor : tensors) {
+    const Device device = tensor.live.view().device;
+    const auto at = find(device);
+    if (at == places.end() || at->device != device) places.insert(at, {device, 0});
+  }
+  for (StagedTensor& tensor : tensors)
+    tensor.place = static_cast<std::size_t>(find(tensor.live.view().device) - places.begin());
+  return places;
+}
 
-StagingLayout lay_out(StateDict& state) {
-  StagingLayout layout;
-  Collector(layout.tensors).visit(state, "", 0);
-  std::vector<Extent> extents;
-  for (const StagedTensor& tensor : layout.tensors) extents.push_back(extent_of(tensor.live.view()));
-  layout.runs = merged(extents);
+void fill_place(StagingLayout& layout, const std::vector<Extent>& extents, std::size_t place) {
+  std::vector<Extent> dense;
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    if (layout.tensors[i].place == place && extents[i].dense) dense.push_back(extents[i]);
+  std::vector<StagedRun> runs = merged(std::move(dense), place);
   Placer placer;
-  for (StagedRun& run : layout.runs) {
+  for (StagedRun& run : runs) {
     // An element that was aligned stays aligned, wherever in the run it is.
     run.at = placer.next(run.bytes, reinterpret_cast<std::uintptr_t>(run.from) % kMostItemAlignment);
   }
   for (std::size_t i = 0; i < extents.size(); ++i) {
     StagedTensor& tensor = layout.tensors[i];
-    const StagedRun* run = run_with(layout.runs, extents[i]);
+    if (tensor.place != place) continue;
+    const StagedRun* run = run_with(runs, extents[i]);
     tensor.gathered = run == nullptr;
     if (run != nullptr) tensor.at = run->at + static_cast<std::uint64_t>(tensor.live.view().data - run->from);
   }
-  place_gathered(layout, placer);
-  layout.bytes = placer.end();
+  place_gathered(layout, place, placer);
+  layout.places[place].bytes = placer.end();
+  layout.runs.insert(layout.runs.end(), runs.begin(), runs.end());
+}
+
+}  // namespace
+
+StagingLayout lay_out(StateDict& state) {
+  StagingLayout layout;
+  Collector(layout.tensors).visit(state, "", 0);
+  layout.places = places_of(layout.tensors);
+  std::vector<Extent> extents;
+  extents.reserve(layout.tensors.size());
+  for (const StagedTensor& tensor : layout.tensors) extents.push_back(extent_of(tensor.live.view()));
+  for (std::size_t place = 0; place < layout.places.size(); ++place) fill_place(layout, extents, place);
   return layout;
 }
 
-void StagingLayout::place(std::byte* memory, const std::shared_ptr<void>& owner) const {
-  for (const StagedTensor& tensor : tensors) {
-    TensorView view = tensor.live.view();
-    view.data = memory + tensor.at;
-    if (tensor.gathered) view.strides = contiguous_strides(view.shape);
-    *tensor.target = Tensor(std::move(view), owner);
-  }
+Tensor StagingLayout::copy_of(std::size_t i, std::byte* memory, Device device,
+                              const std::shared_ptr<void>& owner) const {
+  TensorView view = tensors[i].live.view();
+  view.data = memory + tensors[i].at;
+  view.device = device;
+  if (tensors[i].gathered) view.strides = contiguous_strides(view.shape);
+  return {std::move(view), owner};
+}
+
+void StagingLayout::put(std::size_t place, std::byte* memory, Device device,
+                        const std::shared_ptr<void>& owner) const {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].place == place) *tensors[i].target = copy_of(i, memory, device, owner);
 }
 
 }  // namespace cairn

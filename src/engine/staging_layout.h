@@ -16,7 +16,8 @@ struct StagedTensor {
   std::string name;  // for messages: "model.w"
   Tensor* target;    // in the snapshot's state; its view becomes the copy
   Tensor live;
-  std::uint64_t at = 0;   // of its first element, in the snapshot's memory
+  std::size_t place = 0;
+  std::uint64_t at = 0;   // of its first element, in the place's memory
   bool gathered = false;  // elements that lie apart are brought together
 };
 
@@ -24,22 +25,31 @@ struct StagedTensor {
 struct StagedRun {
   const std::byte* from = nullptr;
   std::uint64_t bytes = 0;
-  std::uint64_t at = 0;  // in the snapshot's memory
+  std::size_t place = 0;
+  std::uint64_t at = 0;  // in the place's memory
+};
+
+// The tensors of one device, or of the CPU, which are copied to one piece of memory.
+struct StagedPlace {
+  Device device;            // of the live tensors
+  std::uint64_t bytes = 0;  // of memory that the copies need
 };
 
 struct StagingLayout {
   std::vector<StagedTensor> tensors;  // those with elements
-  std::vector<StagedRun> runs;        // by address; no byte is in two of them
+  std::vector<StagedRun> runs;        // by place and address; no byte is in two of them
   std::vector<std::size_t> gathered;  // tensors to be copied element by element, each memory once
-  std::uint64_t bytes = 0;            // of memory that the snapshot needs
+  std::vector<StagedPlace> places;    // devices first, the CPU last; those that have tensors
 
-  // Makes the tensors of the snapshot's state views of `memory`, which `owner` keeps.
-  void place(std::byte* memory, const std::shared_ptr<void>& owner) const;
+  // The copy of tensor `i`, when its place has this memory, on this device, which `owner` keeps.
+  Tensor copy_of(std::size_t i, std::byte* memory, Device device, const std::shared_ptr<void>& owner) const;
+  // Makes the tensors of the snapshot's state those copies, for all tensors of the place.
+  void put(std::size_t place, std::byte* memory, Device device, const std::shared_ptr<void>& owner) const;
 };
 
 // `state` is a copy of the live state whose tensors are still the live ones; it must stay where it is.
-// Views that are dense, or that lie within a dense one, are parts of a run and keep their strides. Errors
-// name the tensor: kUnsupported for memory of a device, kInvalidArgument for a tensor without memory.
+// Views that are dense, or that lie within a dense one, are parts of a run and keep their strides.
+// Error(kInvalidArgument) names a tensor without memory.
 StagingLayout lay_out(StateDict& state);
 
 }  // namespace cairn

@@ -17,9 +17,9 @@ bool suits(std::uint64_t block, std::uint64_t bytes) {
   return block >= bytes && (block <= 2 * bytes || block <= kLargeBlock);
 }
 
-void* map_block(std::uint64_t bytes) {
+std::byte* map_block(std::uint64_t bytes) {
   try {
-    return resize_block(nullptr, 0, bytes);
+    return static_cast<std::byte*>(resize_block(nullptr, 0, bytes));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kLimit, fmt::format("the system has no {} bytes for a snapshot", bytes))
         .while_doing("staging");
@@ -28,17 +28,45 @@ void* map_block(std::uint64_t bytes) {
 
 }  // namespace
 
+SnapshotBlock::SnapshotBlock(std::uint64_t bytes)
+    : bytes_(bytes), data_(map_block(bytes)), pinned_((bytes + kCell - 1) / kCell, 0) {}
+
+SnapshotBlock::~SnapshotBlock() {
+  for (std::size_t cell = 0; cell < cells(); ++cell)
+    if (is_pinned(cell)) driver_->unpin(device_, data_ + cell * kCell);
+  free_block(data_, bytes_);
+}
+
+std::uint64_t SnapshotBlock::length_of(std::size_t cell) const {
+  return std::min(kCell, bytes_ - cell * kCell);
+}
+
+void SnapshotBlock::populate(std::size_t cell) { cairn::populate(data_ + cell * kCell, length_of(cell)); }
+
+bool SnapshotBlock::pin(std::size_t cell, const std::shared_ptr<DeviceDriver>& driver, int device) {
+  if (is_pinned(cell)) return true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (driver_ == nullptr) {
+      driver_ = driver;
+      device_ = device;
+    }
+  }
+  populate(cell);
+  if (!driver->pin(device, data_ + cell * kCell, length_of(cell))) return false;
+  pinned_[cell] = 1;
+  return true;
+}
+
 StagingMemory::StagingMemory(std::uint64_t budget)
     : budget_(budget > 0 ? budget : std::numeric_limits<std::uint64_t>::max()) {}
 
 StagingMemory::~StagingMemory() { trim(); }
 
 void StagingMemory::free_kept(std::size_t index) {
-  const Block block = kept_[index];
+  kept_bytes_ -= kept_[index]->bytes();
   kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(index));
-  kept_bytes_ -= block.bytes;
   --blocks_;
-  free_block(block.data, block.bytes);
 }
 
 void StagingMemory::trim() {
@@ -49,11 +77,11 @@ void StagingMemory::trim() {
 
 bool StagingMemory::reuse(std::uint64_t bytes, Block& block) {
   for (std::size_t i = 0; i < kept_.size(); ++i) {
-    if (!suits(kept_[i].bytes, bytes)) continue;
-    block = kept_[i];
+    if (!suits(kept_[i]->bytes(), bytes)) continue;
+    block = std::move(kept_[i]);
     kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
-    kept_bytes_ -= block.bytes;
-    held_bytes_ += block.bytes;
+    kept_bytes_ -= block->bytes();
+    held_bytes_ += block->bytes();
     return true;
   }
   return false;
@@ -64,7 +92,7 @@ bool StagingMemory::reuse(std::uint64_t bytes, Block& block) {
 bool StagingMemory::make_room(std::uint64_t bytes) {
   if (held_bytes_ > budget_ || bytes > budget_ - held_bytes_) return false;
   for (std::size_t i = kept_.size(); i-- > 0;)
-    if (kept_[i].bytes < bytes) free_kept(i);
+    if (kept_[i]->bytes() < bytes) free_kept(i);
   while (!kept_.empty() && kept_bytes_ > budget_ - held_bytes_ - bytes) free_kept(kept_.size() - 1);
   return true;
 }
@@ -88,7 +116,7 @@ void StagingMemory::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint6
       .while_doing("staging");
 }
 
-std::shared_ptr<void> StagingMemory::take(std::uint64_t bytes, Time deadline) {
+std::shared_ptr<SnapshotBlock> StagingMemory::take(std::uint64_t bytes, Time deadline) {
   bytes = std::max<std::uint64_t>(bytes, kLargeBlock);  // less would not be aligned
   Block block;
   {
@@ -100,21 +128,22 @@ std::shared_ptr<void> StagingMemory::take(std::uint64_t bytes, Time deadline) {
       if (reuse(bytes, block)) break;
       if (!make_room(bytes)) continue;
       kept_.reserve(blocks_ + 1);
-      block = {map_block(bytes), bytes};
+      block = std::make_unique<SnapshotBlock>(bytes);
       ++blocks_;
       held_bytes_ += bytes;
       break;
     }
   }
-  return {block.data, [self = shared_from_this(), block](void*) { self->give_back(block); }};
+  SnapshotBlock* const taken = block.release();
+  return {taken, [self = shared_from_this()](SnapshotBlock* one) { self->give_back(Block(one)); }};
 }
 
-void StagingMemory::give_back(const Block& block) noexcept {
+void StagingMemory::give_back(Block block) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    held_bytes_ -= block.bytes;
-    kept_.push_back(block);  // there is room: see take()
-    kept_bytes_ += block.bytes;
+    held_bytes_ -= block->bytes();
+    kept_bytes_ += block->bytes();
+    kept_.push_back(std::move(block));  // there is room: see take()
     if (!keeps_) free_kept(kept_.size() - 1);
   }
   changed_.notify_all();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cairn/async.h"
+#include "device/simulated.h"
 #include "engine/test_states.h"
 #include "storage/faulty.h"
 
@@ -99,19 +100,23 @@ inline StateDict large_state(int mib, int version) {
   return state;
 }
 
-// A state whose tensors are views of two storages, scalars and shards; all of it changes at random.
+// A state whose tensors are views of two storages, scalars and shards; all of it changes at random. With a
+// device, most of it is in its memory.
 class ChangingState {
  public:
-  explicit ChangingState(unsigned seed) : random_(seed) { change(); }
+  explicit ChangingState(unsigned seed, std::shared_ptr<SimulatedDriver> device = nullptr)
+      : random_(seed), device_(std::move(device)) {
+    change();
+  }
 
   // What the state holds, in memory of its own: flat names, whole tensors.
   std::vector<std::pair<std::string, Value>> content() const {
     std::vector<std::pair<std::string, Value>> content;
     for (const auto& [key, value] : state_) {
       if (const auto* tensor = value.get_if<Tensor>()) {
-        content.emplace_back(to_string(key), Value(clone(*tensor)));
+        content.emplace_back(to_string(key), Value(clone(touchable(*tensor))));
       } else if (const auto* sharded = value.get_if<ShardedTensor>()) {
-        content.emplace_back(to_string(key), Value(clone(sharded->shards[0].data)));
+        content.emplace_back(to_string(key), Value(clone(touchable(sharded->shards[0].data))));
       } else {
         content.emplace_back(to_string(key), value);
       }
@@ -122,20 +127,29 @@ class ChangingState {
   // Random bytes in every tensor, another step. Now and then other memory and another shape.
   void change() {
     if (step_ % 50 == 0) make_tensors();
-    for (Tensor& storage : storages_)
-      for (std::byte& byte : storage.bytes()) byte = static_cast<std::byte>(random_());
+    for (const Tensor& storage : storages_)
+      for (std::byte& byte : touchable(storage).bytes()) byte = static_cast<std::byte>(random_());
     state_.set("step", Value(++step_));
   }
 
   const StateDict& state() const { return state_; }
 
  private:
+  Tensor touchable(const Tensor& tensor) const {
+    if (tensor.view().device.kind == Device::Kind::kCpu) return tensor;
+    return {device_->host_view(tensor.view()), tensor.owner()};
+  }
+  Tensor make(DType dtype, const Shape& shape) const {
+    return device_ == nullptr ? Tensor::empty(dtype, shape) : device_->tensor(dtype, shape);
+  }
+
   void make_tensors() {
     const std::int64_t rows = 16 + step_ % 3;
-    const Tensor w = Tensor::empty(DType::kInt32, {rows, 24});
-    const Tensor scalar = Tensor::empty(DType::kInt64, {});
-    const Tensor shard = Tensor::empty(DType::kUInt8, {40});
-    storages_ = {w, scalar, shard};
+    const Tensor w = make(DType::kInt32, {rows, 24});
+    const Tensor scalar = make(DType::kInt64, {});
+    const Tensor shard = make(DType::kUInt8, {40});
+    const Tensor in_cpu = Tensor::empty(DType::kFloat32, {7, 3});
+    storages_ = {w, scalar, shard, in_cpu};
     const auto part = [&](const Box& box) { return Value(Tensor(w.view().narrow(box), w.owner())); };
     state_.set("w", Value(w));
     state_.set("tied", Value(w));
@@ -143,10 +157,12 @@ class ChangingState {
     state_.set("columns", part({{0, 3}, {rows, 5}}));
     state_.set("scalar", Value(scalar));
     state_.set("sharded", Value(ShardedTensor{DType::kUInt8, {40}, {{{{0}, {40}}, shard}}}));
-    state_.set("empty", Value(Tensor::empty(DType::kFloat32, {0, 3})));
+    state_.set("empty", Value(make(DType::kFloat32, {0, 3})));
+    state_.set("in_cpu", Value(in_cpu));
   }
 
   std::mt19937 random_;
+  std::shared_ptr<SimulatedDriver> device_;
   std::vector<Tensor> storages_;
   StateDict state_;
   int step_ = 0;

@@ -13,8 +13,6 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;  // of the elements in the archive, as torch has it
 
 void check_memory(const TensorView& view) {
-  if (view.device.kind != Device::Kind::kCpu)
-    throw Error(ErrorCode::kInvalidArgument, "a tensor is not in CPU memory; stage it first");
   if (view.data == nullptr && view.numel() > 0)
     throw Error(ErrorCode::kInvalidArgument, "a tensor has no memory");
 }

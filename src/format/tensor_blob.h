@@ -21,7 +21,7 @@ namespace cairn {
 // The archive has the records that write_torch_file gives a tensor alone. Borrows the tensor's memory.
 class TensorBlob {
  public:
-  // Error kInvalidArgument for a tensor that is not in CPU memory.
+  // Error kInvalidArgument for a tensor without memory. The memory may be a device's: it is not looked at.
   explicit TensorBlob(const TensorView& tensor);
   TensorBlob(const TensorBlob&) = delete;
   TensorBlob& operator=(const TensorBlob&) = delete;

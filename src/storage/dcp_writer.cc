@@ -46,7 +46,7 @@ std::uint64_t bytes_of(const WriteItem& item) {
 class DcpWriter final : public StorageWriter {
  public:
   DcpWriter(std::shared_ptr<FileSystem> files, const WriteOptions& options)
-      : files_(std::move(files)), options_(options) {
+      : files_(std::move(files)), options_(options), devices_(options.devices) {
     check(options);
   }
 
@@ -127,23 +127,36 @@ class DcpWriter final : public StorageWriter {
         std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
   }
 
+  // A file's share of half the budget, cut into buffers.
+  std::uint64_t buffer_bytes(int files, int buffers, std::uint64_t most) const {
+    const std::uint64_t share = options_.memory_budget / 2 / static_cast<std::uint64_t>(files * buffers);
+    return std::clamp(share / kDirectAlignment * kDirectAlignment, kSmallestBuffer, most);
+  }
+
+  // The other half is for tensors of devices.
+  ItemOptions item_options(int files) {
+    ItemOptions items{options_.alignment, options_.transforms, &devices_, {}};
+    items.ring.slot_bytes = buffer_bytes(files, static_cast<int>(items.ring.slots), items.ring.slot_bytes);
+    return items;
+  }
+
   StreamOptions stream_options(int files) const {
     StreamOptions stream;
     stream.buffers = kBuffersPerFile;
-    const std::uint64_t share = options_.memory_budget / static_cast<std::uint64_t>(files * kBuffersPerFile);
-    stream.buffer_bytes =
-        std::clamp(share / kDirectAlignment * kDirectAlignment, kSmallestBuffer, kLargestBuffer);
+    stream.buffer_bytes = buffer_bytes(files, kBuffersPerFile, kLargestBuffer);
     stream.checksums = options_.checksums;
     stream.strong_hashes = options_.strong_hashes;
     return stream;
   }
 
   struct Job;
-  void write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& stream);
+  void write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& stream,
+                  const ItemOptions& items);
   void report(std::uint64_t bytes);
 
   std::shared_ptr<FileSystem> files_;
   const WriteOptions options_;
+  LazyDriver devices_;
   WriterRole role_;
   std::unique_ptr<Publication> publication_;
   std::vector<std::string> written_;  // data files of this rank that are there
@@ -172,10 +185,11 @@ void DcpWriter::report(std::uint64_t bytes) {
   role_.progress({"write", done_, total_});
 }
 
-void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options) {
+void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options,
+                           const ItemOptions& items) {
   try {
     FileStream stream(files_->create(job.name, {.size = job.size, .durable = options_.durable}), options);
-    ItemWriter writer(stream, job.name, planner, pace, {options_.alignment, options_.transforms});
+    ItemWriter writer(stream, job.name, planner, pace, items);
     for (const std::size_t position : job.positions) {
       if (stop_) return;
       pace.pass(0);
@@ -191,11 +205,10 @@ void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const Str
 }
 
 WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
-  const ItemOptions item_options{options_.alignment, options_.transforms};
   std::vector<std::uint64_t> sizes;
   std::uint64_t total = 0;
   for (const WriteItem item : plan.items) {
-    sizes.push_back(ItemWriter::most_bytes(bytes_of(item), item_options));
+    sizes.push_back(ItemWriter::most_bytes(bytes_of(item), options_.alignment));
     total = checked_add(total, bytes_of(item));
   }
   const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
@@ -214,11 +227,12 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
     written_.push_back(jobs[i].name);
   }
   const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
+  const ItemOptions items = item_options(static_cast<int>(jobs.size()));
   Pace pace(role_.cancelled, options_.bytes_per_second);
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < jobs.size(); ++i)
-    threads.emplace_back([&, i] { write_file(jobs[i], planner, pace, stream); });
-  write_file(jobs.front(), planner, pace, stream);
+    threads.emplace_back([&, i] { write_file(jobs[i], planner, pace, stream, items); });
+  write_file(jobs.front(), planner, pace, stream, items);
   for (std::thread& thread : threads) thread.join();
 
   WrittenData data;

@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/hash.h"
 #include "cairn/error.h"
 #include "format/tensor_blob.h"
 #include "format/torch_file.h"
 #include "storage/zstd_sink.h"
+#include "tensor/pieces.h"
 
 namespace cairn {
 namespace {
@@ -41,23 +43,16 @@ const TensorView& checked_tensor(const Value& value, const WriteItem& item) {
   return view;
 }
 
-// Calls `each` with pieces of at most kGather bytes that follow each other in row-major order.
-template <class F> void in_pieces(const TensorView& tensor, const F& each) {
-  if (tensor.bytes() <= kGather || tensor.shape.rank() == 0) return each(tensor);
-  const std::uint64_t row = tensor.bytes() / static_cast<std::uint64_t>(tensor.shape[0]);
-  const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kGather / row));
-  Box box = Box::whole(tensor.shape);
-  for (std::int64_t at = 0; at < tensor.shape[0]; at += rows) {
-    box.offsets[0] = at;
-    box.sizes[0] = std::min(rows, tensor.shape[0] - at);
-    TensorView piece = tensor.narrow(box);
-    if (piece.bytes() > kGather) {  // one row: go on inside it
-      piece.shape = Shape(piece.shape.dims().subspan(1));
-      piece.strides = Shape(piece.strides.dims().subspan(1));
-    }
-    in_pieces(piece, each);
-  }
+// A blob's elements as they are to be stored: as they lie in memory, or in row-major order.
+TensorView stored_view(const TensorView& tensor, const TensorBlob& blob) {
+  if (!blob.memory()) return tensor;
+  TensorView bytes =
+      TensorView::contiguous(tensor.data, DType::kUInt8, {static_cast<std::int64_t>(blob.data_bytes())});
+  bytes.device = tensor.device;
+  return bytes;
 }
+
+bool is_on_device(const TensorView& tensor) { return tensor.device.kind != Device::Kind::kCpu; }
 
 }  // namespace
 
@@ -75,8 +70,8 @@ ItemWriter::ItemWriter(FileStream& stream, std::string file, SavePlanner& planne
                        ItemOptions options)
     : stream_(stream), file_(std::move(file)), planner_(planner), pace_(pace), options_(std::move(options)) {}
 
-std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, const ItemOptions& options) {
-  return tensor_bytes + kArchiveBytes + (tensor_bytes >= kLeastAligned ? options.alignment : kSmallAlignment);
+std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, std::uint64_t alignment) {
+  return tensor_bytes + kArchiveBytes + (tensor_bytes >= kLeastAligned ? alignment : kSmallAlignment);
 }
 
 WriteResult ItemWriter::write(const WriteItem& item) {
@@ -86,38 +81,22 @@ WriteResult ItemWriter::write(const WriteItem& item) {
     const bool is_tensor = item.type != WriteItemType::kByteIO && !archive;
     const TensorView* tensor = is_tensor ? &checked_tensor(value, item) : nullptr;
     std::uint64_t begin = stream_.position();
-    if (!options_.transforms.empty()) {
-      write_transformed([&](ByteSink& to) {
-        if (archive) {
-          to.append(as_bytes(*archive));
-        } else {
-          write_torch_file(to, value);
-        }
-      });
-    } else if (archive) {
-      stream_.begin_item();
-      stream_.append(as_bytes(*archive));
-      stream_.end_item();
-    } else if (tensor != nullptr) {
-      TensorBlob blob(*tensor);
-      const bool aligned = blob.data_bytes() >= kLeastAligned;
-      const std::uint64_t data = begin + blob.head().size();
-      const std::uint64_t padding = align_up(data, aligned ? options_.alignment : kSmallAlignment) - data;
-      stream_.pad(padding);
-      begin += padding;
-      stream_.begin_item();
-      stream_.append(as_bytes(blob.head()));
-      stream_.begin_part();
-      if (blob.memory()) {
-        write_memory(*blob.memory());
+    const auto write_whole = [&](ByteSink& to) {
+      if (archive) {
+        to.append(as_bytes(*archive));
+      } else if (tensor != nullptr && is_on_device(*tensor)) {
+        write_blob(to, *tensor);
       } else {
-        write_elements(*tensor);
+        write_torch_file(to, value);
       }
-      stream_.append(as_bytes(blob.tail(stream_.end_part())));
-      stream_.end_item();
+    };
+    if (!options_.transforms.empty()) {
+      write_transformed(write_whole);
+    } else if (tensor != nullptr) {
+      begin += write_tensor(*tensor);
     } else {
       stream_.begin_item();
-      write_torch_file(stream_, value);
+      write_whole(stream_);
       stream_.end_item();
     }
     const auto length = static_cast<std::int64_t>(stream_.position() - begin);
@@ -132,6 +111,36 @@ WriteResult ItemWriter::write(const WriteItem& item) {
   }
 }
 
+// Returns the length of the padding before it.
+std::uint64_t ItemWriter::write_tensor(const TensorView& tensor) {
+  TensorBlob blob(tensor);
+  const bool aligned = blob.data_bytes() >= kLeastAligned;
+  const std::uint64_t data = stream_.position() + blob.head().size();
+  const std::uint64_t padding = align_up(data, aligned ? options_.alignment : kSmallAlignment) - data;
+  stream_.pad(padding);
+  stream_.begin_item();
+  stream_.append(as_bytes(blob.head()));
+  stream_.begin_part();
+  if (is_on_device(tensor)) {
+    (void)write_from_device(stream_, stored_view(tensor, blob));
+  } else if (blob.memory()) {
+    write_memory(*blob.memory());
+  } else {
+    write_elements(tensor);
+  }
+  stream_.append(as_bytes(blob.tail(stream_.end_part())));
+  stream_.end_item();
+  return padding;
+}
+
+// A device's tensor, to somewhere else than the stream.
+void ItemWriter::write_blob(ByteSink& to, const TensorView& tensor) {
+  TensorBlob blob(tensor);
+  to.append(as_bytes(blob.head()));
+  const std::uint32_t crc = write_from_device(to, stored_view(tensor, blob));
+  to.append(as_bytes(blob.tail(crc)));
+}
+
 void ItemWriter::write_memory(ByteSpan bytes) {
   while (!bytes.empty()) {
     const ByteSpan piece = bytes.first(std::min(bytes.size(), pace_.piece_bytes()));
@@ -144,11 +153,49 @@ void ItemWriter::write_memory(ByteSpan bytes) {
 void ItemWriter::write_elements(const TensorView& tensor) {
   if (scratch_.view().data == nullptr)
     scratch_ = Tensor::empty(DType::kUInt8, {static_cast<std::int64_t>(kGather)});
-  in_pieces(tensor, [&](const TensorView& piece) {
-    pace_.pass(piece.bytes());
-    copy(piece, TensorView::contiguous(scratch_.view().data, piece.dtype, piece.shape));
-    stream_.append(scratch_.bytes().first(piece.bytes()));
-  });
+  const std::uint64_t item = item_size(tensor.dtype);
+  for_each_piece(
+      Box::whole(tensor.shape), kGather,
+      [&](const Box& box) { return static_cast<std::uint64_t>(box.volume()) * item; },
+      [&](const Box& box) {
+        const TensorView piece = tensor.narrow(box);
+        pace_.pass(piece.bytes());
+        copy(piece, TensorView::contiguous(scratch_.view().data, piece.dtype, piece.shape));
+        stream_.append(scratch_.bytes().first(piece.bytes()));
+      });
+}
+
+DeviceReader& ItemWriter::reader_of(Device device) {
+  if (options_.devices == nullptr)
+    throw Error(ErrorCode::kUnsupported, "the tensor is in a device's memory; stage it first");
+  std::unique_ptr<DeviceReader>& reader = readers_[device.index];
+  if (reader == nullptr) {
+    reader = std::make_unique<DeviceReader>(options_.devices->get(), device.index,
+                                            options_.devices->open_stream(device.index), options_.ring);
+  }
+  return *reader;
+}
+
+// Returns the bytes' CRC-32 when they do not go to the stream, which sums by itself.
+std::uint32_t ItemWriter::write_from_device(ByteSink& to, const TensorView& tensor) {
+  DeviceReader& reader = reader_of(tensor.device);
+  const bool sums = &to != &stream_;
+  std::uint32_t crc = 0;
+  try {
+    reader.begin(tensor);
+    for (ByteSpan piece = reader.next(); !piece.empty(); piece = reader.next()) {
+      if (sums) {
+        crc = crc32(piece, crc);
+      } else {
+        pace_.pass(piece.size());
+      }
+      to.append(piece);
+    }
+  } catch (...) {
+    reader.drop();  // the tensor may be gone soon
+    throw;
+  }
+  return crc;
 }
 
 void ItemWriter::write_transformed(const std::function<void(ByteSink&)>& write) {
