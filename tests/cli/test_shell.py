@@ -64,7 +64,7 @@ def test_values_wrap_at_the_width_of_the_terminal():
 
 def test_help_has_examples_and_exit_codes():
     text = ok("--help")
-    for name in ("ls", "info", "show", "verify", "gc", "completion"):
+    for name in ("ls", "info", "show", "verify", "gc", "bench", "completion"):
         assert name in text
         page = ok(name, "--help")
         assert f"Usage: cairn {name} " in page
