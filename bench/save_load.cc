@@ -1,145 +1,36 @@
 // Saving and loading against the machine's own limit. bench/parts/save_load.py calls it and adds stock
 // PyTorch.
 //
-//   save_load raw-write DIR BYTES     the same bytes with no format: the best of one to `cores` files,
-//   through save_load raw-read DIR BYTES      the page cache or past it; reads start cold save_load save DIR
-//   BYTES [nosums] one rank, durable; prints the best of three save_load load DIR BYTES [nosums] what `save`
-//   left in DIR, cold save_load small DIR COUNT         COUNT tensors of 4 KiB: save, then load save_load
-//   reshard DIR             bytes read for bytes needed: 8 ranks to 6, 4 x 2 to 3 save_load memory DIR GIB
-//   most memory beyond the state: save, load, verify with a small budget save_load flat DIR resident memory
-//   after each of 50 saves
+//   save_load raw-write DIR BYTES      the same bytes with no format
+//   save_load raw-read DIR BYTES       the same; reads start cold
+//   save_load save DIR BYTES [nosums]  one rank, durable; prints the best of three
+//   save_load load DIR BYTES [nosums]  what `save` left in DIR, cold
+//   save_load small DIR COUNT          COUNT tensors of 4 KiB: save, then load
+//   save_load reshard DIR              bytes read for bytes needed: 8 ranks to 6, 4 x 2 to 3
+//   save_load coordination DIR         bytes between a rank and the coordinator
+//   save_load memory DIR GIB [one]     most memory beyond the state: save, load, verify
+//   save_load flat DIR                 growth of resident memory over 50 saves
 //
 // Each prints one JSON object. Without arguments it prints nothing.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <limits>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "cairn/cairn.h"
 #include "cairn/layout.h"
 #include "cairn/verify.h"
+#include "measure.h"
+#include "storage/page_cache.h"
+#include "storage/raw_limit.h"
 
 namespace {
 
 using namespace cairn;
-
-constexpr std::int64_t kTensorBytes = std::int64_t{32} << 20;
-constexpr std::uint64_t kPiece = 4U << 20;
-constexpr int kRepetitions = 3;
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Memory that is really there, and not the same everywhere.
-Tensor filled(std::int64_t bytes) {
-  Tensor tensor = Tensor::empty(DType::kFloat32, {bytes / 4});
-  auto* words = reinterpret_cast<std::uint32_t*>(tensor.bytes().data());
-  for (std::int64_t i = 0; i < bytes / 4; ++i) words[i] = static_cast<std::uint32_t>(i) * 2654435761U;
-  return tensor;
-}
-
-StateDict state_of(std::uint64_t bytes) {
-  Dict model;
-  for (std::uint64_t at = 0; at < bytes; at += kTensorBytes)
-    model.set(fmt::format("w{}", at / kTensorBytes), Value(filled(kTensorBytes)));
-  StateDict state;
-  state.set("model", Value(std::move(model)));
-  return state;
-}
-
-unsigned cores() { return std::max(1U, std::thread::hardware_concurrency()); }
-
-void drop_caches(const std::string& dir) {
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    const int fd = ::open(entry.path().c_str(), O_RDONLY);
-    if (fd < 0) continue;
-    ::fdatasync(fd);
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(fd);
-  }
-}
-
-// Runs `each` in one thread per file; true when all could open theirs.
-bool on_files(const std::string& dir, unsigned files, int flags,
-              const std::function<void(int, unsigned)>& each) {
-  std::vector<int> fds;
-  for (unsigned i = 0; i < files; ++i)
-    fds.push_back(::open(fmt::format("{}/raw{}", dir, i).c_str(), flags | O_CLOEXEC, 0644));
-  const bool good = std::all_of(fds.begin(), fds.end(), [](int fd) { return fd >= 0; });
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; good && i < files; ++i) threads.emplace_back(each, fds[i], i);
-  for (std::thread& thread : threads) thread.join();
-  for (const int fd : fds)
-    if (fd >= 0) ::close(fd);
-  return good;
-}
-
-void must(bool good, const char* what) {
-  if (good) return;
-  std::perror(what);
-  std::exit(1);
-}
-
-// Moves one thread's share of the memory, from or to the front of its file.
-template <class Move> void in_pieces(const Move& move, int fd, std::span<std::byte> share, const char* what) {
-  for (std::size_t at = 0; at < share.size(); at += kPiece) {
-    const std::size_t n = std::min<std::size_t>(kPiece, share.size() - at);
-    must(move(fd, share.data() + at, n, static_cast<off_t>(at)) == static_cast<ssize_t>(n), what);
-  }
-}
-
-// The best time for moving the bytes of `memory`, in one file, a few, or many, through the
-// page cache or past it.
-double raw(const std::string& dir, Tensor& memory, bool reads) {
-  double best = std::numeric_limits<double>::infinity();
-  for (const unsigned files : {1U, std::max(2U, cores() / 4), std::max(8U, cores())}) {
-    const std::size_t share = memory.bytes().size() / files;
-    const auto part = [&](unsigned i) { return memory.bytes().subspan(i * share, share); };
-    const auto write = [&](int fd, unsigned i) {
-      in_pieces(::pwrite, fd, part(i), "pwrite");
-      must(::fdatasync(fd) == 0, "fdatasync");
-    };
-    const auto read = [&](int fd, unsigned i) { in_pieces(::pread, fd, part(i), "pread"); };
-    for (const int direct : {0, O_DIRECT}) {
-      bool good = true;
-      std::filesystem::remove_all(dir);  // what freeing the last files takes is not part of the limit
-      std::filesystem::create_directories(dir);
-      ::sync();
-      double time = seconds_of([&] { good = on_files(dir, files, O_RDWR | O_CREAT | direct, write); });
-      if (good && reads) {
-        drop_caches(dir);
-        time = seconds_of([&] { good = on_files(dir, files, O_RDONLY | direct, read); });
-      }
-      if (good) best = std::min(best, time);
-    }
-  }
-  return best;
-}
-
-double best_of(const std::function<void()>& before, const std::function<void()>& work) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kRepetitions; ++i) {
-    before();
-    best = std::min(best, seconds_of(work));
-  }
-  return best;
-}
 
 void print(double seconds) { fmt::print("{{\"seconds\": {}}}\n", seconds); }
 
@@ -155,7 +46,7 @@ void run_load(const std::string& dir, std::uint64_t bytes, bool sums) {
   StateDict state = state_of(bytes);
   LoadOptions options;
   options.read.verify = sums ? Verify::kUsual : Verify::kNone;
-  print(best_of([&] { drop_caches(dir + "/ckpt"); }, [&] { load(state, dir + "/ckpt", options); }));
+  print(best_of([&] { forget_cached(dir + "/ckpt"); }, [&] { load(state, dir + "/ckpt", options); }));
 }
 
 void run_small(const std::string& dir, std::int64_t count) {
@@ -224,16 +115,6 @@ void run_coordination(const std::string& dir) {
   fmt::print("{{\"first\": {}, \"again\": {}}}\n", first, again);
 }
 
-std::uint64_t resident(const char* field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(field))
-      return std::strtoull(line.c_str() + std::strlen(field) + 1, nullptr, 10) << 10;
-  return 0;
-}
-
-void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
-
 void run_memory(const std::string& dir, std::uint64_t gib, bool one_tensor) {
   StateDict state;
   if (one_tensor) {
@@ -273,7 +154,9 @@ int run(const std::vector<std::string>& args) {
   std::filesystem::create_directories(dir);
   if (mode == "raw-write" || mode == "raw-read") {
     Tensor memory = filled(static_cast<std::int64_t>(n));
-    print(raw(dir, memory, mode == "raw-read"));
+    const bool reads = mode == "raw-read";
+    const RawLimit limit = raw_limit(dir, memory.bytes(), {.reads = reads});
+    print(reads ? limit.read.seconds : limit.write.seconds);
   } else if (mode == "save") {
     run_save(dir, n, plain);
   } else if (mode == "load") {

@@ -50,6 +50,12 @@ constexpr CommandRow kCommands[] = {
      "  cairn gc run/step-1000 --dry-run\n"
      "  cairn gc run/step-1000\n",
      make_gc},
+    {"bench", "Measure how fast this machine and file system save and load",
+     "  cairn bench /mnt/shared/scratch/bench\n"
+     "  cairn bench /dev/shm/bench --size 8GiB --tensors 400\n"
+     "  cairn bench run/bench --keep && cairn ls run/bench/checkpoint\n"
+     "  cairn bench run/bench --json | jq '.save.of_raw'\n",
+     make_bench},
     {"completion", "Print a script that teaches a shell to complete cairn's commands",
      "  source <(cairn completion bash)\n"
      "  cairn completion zsh > \"${fpath[1]}/_cairn\"\n",
@@ -211,8 +217,8 @@ int report(const Error& error, bool json, Output& out) {
 std::span<const CommandRow> command_table() { return kCommands; }
 
 int guarded_main(int argc, char** argv, std::unique_ptr<Command>& command) {
-  // A closed pipe is seen where it is written to. Ctrl-C keeps its default: the process dies of the
-  // signal, which a shell reports as 130, and there is nothing to clean up.
+  // A closed pipe is seen where it is written to. Ctrl-C keeps its default, unless a command has something to
+  // clean up: the process dies of the signal, which a shell reports as 130.
   std::signal(SIGPIPE, SIG_IGN);
   Output out(STDOUT_FILENO);
   const bool json = wants_json(argc, argv);

@@ -68,7 +68,6 @@ def rates(place: str, directory: Path) -> None:
     limit = 0.9 if place == "disk" else 0.7
     for what in ("save", "load"):
         raw = gb / ours(f"raw-{'write' if what == 'save' else 'read'}", directory / "raw", BYTES)["seconds"]
-        shutil.rmtree(directory / "raw")
         rate = gb / ours(what, directory, BYTES)["seconds"]
         row = {"cairn": rate, "unit": "GB/s", "limit": raw, "stock": gb / torch[what]}
         emit(f"{what}.{place}", **row, ratio=rate / raw, target=limit, note="of the raw limit, checksums on")

@@ -22,6 +22,7 @@
 namespace cairn {
 
 struct AsyncJob;
+class ProcessExit;
 
 enum class StagingMode : std::uint8_t {
   kBlocking,    // the call returns when the snapshot is whole
@@ -38,7 +39,8 @@ enum class OnFull : std::uint8_t {
 // When `max_in_flight` saves have not ended.
 enum class OnBusy : std::uint8_t { kWait, kError };
 
-// What the end of an AsyncSaver does with saves that have not ended. Neither can leave half a checkpoint.
+// What the end of an AsyncSaver does with saves that have not ended, and so do exit() and the return of
+// main() while it lives. Neither can leave half a checkpoint.
 enum class AtExit : std::uint8_t { kWait, kCancel };
 
 enum class IoPriority : std::uint8_t { kUsual, kLow, kIdle };
@@ -152,11 +154,13 @@ class AsyncSaver {
   class Worker;
   void stage(AsyncJob& job, const StateDict& state);
   SaveHandle submit(const std::function<const StateDict&()>& state, std::shared_ptr<AsyncJob> job);
+  void end_saves() noexcept;
 
   const AsyncOptions options_;
   std::unique_ptr<Stager> own_stager_;
   Stager* stager_;
   std::unique_ptr<Worker> worker_;
+  std::unique_ptr<ProcessExit> exit_;
 };
 
 }  // namespace cairn

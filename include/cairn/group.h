@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,14 @@ class Group {
   virtual std::string broadcast(std::string bytes, int root, const Step& step) = 0;
   virtual std::vector<std::string> all_gather(std::string mine, const Step& step) = 0;
   virtual void barrier(const Step& step) = 0;
+
+  // Looking ahead, so that nobody works on in vain for a step that has failed elsewhere. A group that cannot
+  // do it says so, and nothing else depends on it.
+  virtual bool looks_ahead() const { return false; }
+  // The first byte of what `from` has sent in this step, when it has come; it stays where it is.
+  virtual std::optional<char> peek(int /*from*/, const Step& /*step*/) { return std::nullopt; }
+  // A byte that only peek() sees on rank `to`: it is gone with the next step.
+  virtual void hint(int /*to*/, char /*byte*/, const Step& /*step*/) {}
 
   // The first step number of a save or load; grows from one to the next. All ranks take part in the same
   // saves and loads, so all count alike, also after one that failed.

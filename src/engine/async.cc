@@ -6,6 +6,7 @@
 
 #include "engine/async_job.h"
 #include "engine/async_worker.h"
+#include "engine/process_exit.h"
 #include "engine/steps.h"
 
 namespace cairn {
@@ -13,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Clock::time_point kAtOnce{};  // long ago: do not wait
+constexpr Clock::time_point kAtOnce{};          // long ago: do not wait
+constexpr std::chrono::seconds kToCleanUp(10);  // what a cancelled save may take when the process ends
 constexpr const char* kCancelByHandle = "a save in the background is cancelled through its SaveHandle";
 
 Clock::time_point after(std::chrono::nanoseconds time) {
@@ -52,9 +54,18 @@ AsyncSaver::AsyncSaver(AsyncOptions options)
     : options_(checked(std::move(options))),
       own_stager_(options_.stager == nullptr ? default_stager(options_.staging) : nullptr),
       stager_(options_.stager == nullptr ? own_stager_.get() : options_.stager),
-      worker_(std::make_unique<Worker>(options_.nice, options_.io_priority)) {}
+      worker_(std::make_unique<Worker>(options_.nice, options_.io_priority)),
+      exit_(std::make_unique<ProcessExit>([this] {
+        end_saves();
+        (void)worker_->wait_below(1, after(kToCleanUp));
+      })) {}
 
 AsyncSaver::~AsyncSaver() {
+  exit_.reset();
+  end_saves();
+}
+
+void AsyncSaver::end_saves() noexcept {
   try {
     if (options_.at_exit == AtExit::kWait) (void)worker_->wait_below(1, after(options_.exit_patience));
     worker_->cancel_all();

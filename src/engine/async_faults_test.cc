@@ -99,6 +99,72 @@ TEST_F(AsyncTrouble, OneRanksCancelIsEverybodys) {
   EXPECT_TRUE(posix_file_system(folder / "run")->list().empty());
 }
 
+// A rank's tensors, and options with which it takes most of a minute to write them.
+StateDict slow_part(int rank) {
+  StateDict state;
+  for (int i = 0; i < 24; ++i)
+    state.set("t" + std::to_string(rank) + "." + std::to_string(i), Value(numbered({1 << 18}, i)));
+  return state;
+}
+SaveOptions slowly(Group& group) {
+  SaveOptions options;
+  options.group = &group;
+  options.write = {.files_per_rank = 1, .bytes_per_second = 512U << 10};
+  return options;
+}
+
+TEST_F(AsyncTrouble, OneRanksCancelStopsTheOthersInTheMiddle) {
+  const TestFolder folder;
+  const Clock::time_point start = Clock::now();
+  for (const int canceller : {0, 2}) {
+    run_ranks(3, [&](Group& group) {
+      AsyncSaver saver({.save = slowly(group)});
+      const SaveHandle handle = saver.async_save(slow_part(group.rank()), folder / "run");
+      until_writing(handle);
+      if (group.rank() == canceller) handle.cancel();
+      const Error e = error_of([&] { handle.wait(); });
+      EXPECT_EQ(e.code(), ErrorCode::kCancelled) << e.what();
+      EXPECT_LT(handle.progress().written, 24U << 20);
+    });
+  }
+  EXPECT_LT(Clock::now() - start, 40s);
+  EXPECT_TRUE(posix_file_system(folder / "run")->list().empty());
+}
+
+// Cannot give the third item.
+class BrokenPlanner : public DefaultSavePlanner {
+ public:
+  Value resolve_data(const WriteItem& item) override {
+    if (++asked_ > 2) throw Error(ErrorCode::kInvalidArgument, "this tensor cannot be written");
+    return DefaultSavePlanner::resolve_data(item);
+  }
+
+ private:
+  int asked_ = 0;
+};
+
+TEST_F(AsyncTrouble, OneRanksFailureStopsTheOthersInTheMiddle) {
+  const TestFolder folder;
+  for (const int broken : {0, 1}) {
+    run_ranks(3, [&](Group& group) {
+      BrokenPlanner planner;
+      SaveOptions options = slowly(group);
+      if (group.rank() == broken) options.planner = &planner;
+      std::uint64_t written = 0;
+      options.progress = [&](const Progress& progress) { written = progress.done; };
+      try {
+        cairn::save(slow_part(group.rank()), folder / "run", options);
+        ADD_FAILURE() << "saved what cannot be";
+      } catch (const CheckpointError& e) {
+        ASSERT_EQ(e.failures().size(), 1U) << e.what();
+        EXPECT_EQ(e.failures().begin()->first, broken);
+        EXPECT_EQ(e.failures().begin()->second.code(), ErrorCode::kInvalidArgument);
+      }
+      EXPECT_LT(written, 24U << 20);
+    });
+  }
+}
+
 TEST_F(AsyncTrouble, AFailureSurfacesAtWait) {
   AsyncSaver saver({.save = place.save()});
   place.fail(FileCall::kWrite, ENOSPC);

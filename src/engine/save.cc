@@ -8,6 +8,7 @@
 #include "cairn/cairn.h"
 #include "engine/coverage.h"
 #include "engine/saving.h"
+#include "engine/step_watch.h"
 #include "engine/steps.h"
 #include "plan/wire.h"
 #include "plan/wire_bytes.h"
@@ -58,7 +59,7 @@ class Saving {
     role_.collective = options.use_collectives;
     role_.deadline = steps_.deadline();
     role_.progress = options.progress;
-    role_.cancelled = options.cancelled;
+    role_.cancelled = group.size() > 1 ? &stop_ : options.cancelled;
     if (planner_ == nullptr) {
       SavePlannerOptions planning;
       planning.global.allow_partial = !options.use_collectives;
@@ -174,12 +175,17 @@ class Saving {
     result_.metadata = std::move(metadata);
   }
 
+  std::string write_part(const std::string& central) {
+    SavePlan plan = decode_global_plan(as_bytes(central), role_.rank, role_.world_size);
+    return encode(write_plan(std::move(plan)), role_.rank, role_.world_size);
+  }
+
   void write(const std::string& central) {
     steps_.all_reduce(
         "write",
         [&] {
-          return encode(write_plan(decode_global_plan(as_bytes(central), role_.rank, role_.world_size)),
-                        role_.rank, role_.world_size);
+          if (role_.world_size == 1) return write_part(central);
+          return watched(steps_, options_.cancelled, stop_, [&] { return write_part(central); });
         },
         [&](const std::vector<std::string>& messages) {
           std::vector<WrittenData> all;
@@ -201,7 +207,8 @@ class Saving {
     return {};
   }
 
-  StateMaker state_;  // called inside a step: what it throws reaches all ranks
+  std::atomic<bool> stop_ = false;  // among several ranks: somebody has cancelled or failed
+  StateMaker state_;                // called inside a step: what it throws reaches all ranks
   const std::string& id_;
   const SaveOptions& options_;
   Steps steps_;

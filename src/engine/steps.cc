@@ -12,8 +12,7 @@ namespace {
 // How much longer than the coordinator waits for them the others wait for its word: it knows who is missing.
 constexpr std::chrono::milliseconds kGrace(1500);
 constexpr std::size_t kMostText = 4096;  // of a message, a path or a name in an error that travels
-constexpr char kResult = 'R';
-constexpr char kError = 'E';    // of one rank
+constexpr char kResult = kGoodPart;
 constexpr char kFailure = 'F';  // of the step
 
 void put_text(std::string& out, std::string_view text) {
@@ -142,6 +141,8 @@ Step Steps::next(std::chrono::nanoseconds grace) {
 Steps::Part Steps::run(const Map& map) {
   try {
     return {map(), std::nullopt};
+  } catch (const StoppedError&) {
+    return {"", std::nullopt, true};
   } catch (...) {
     return {"", current_error()};
   }
@@ -149,7 +150,9 @@ Steps::Part Steps::run(const Map& map) {
 
 // On the coordinator: every rank's part, as it was sent. On the others: nothing.
 std::vector<std::string> Steps::collect(std::string_view step, Part mine) {
-  std::string bytes = mine.error ? tagged(kError, encode_error(*mine.error)) : tagged(kResult, mine.bytes);
+  std::string bytes = mine.stopped ? std::string(1, kStoppedPart)
+                      : mine.error ? tagged(kFailedPart, encode_error(*mine.error))
+                                   : tagged(kResult, mine.bytes);
   bytes_ += is_coordinator() ? 0 : bytes.size();
   const Step now = next();
   if (is_coordinator()) return group_.gather(std::move(bytes), coordinator_, now);
@@ -207,12 +210,16 @@ std::string Steps::reduce_scatter(
   Part mine = run(map);
   try {
     std::vector<std::string> all = collect(step, std::move(mine));
+    std::map<int, Error> stopped;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool good = !all[i].empty() && all[i].front() == kResult;
-      const std::string_view rest = std::string_view(all[i]).substr(all[i].empty() ? 0 : 1);
-      if (!good) failures.emplace(static_cast<int>(i), decode_error(rest));
+      const char kind = all[i].empty() ? kFailedPart : all[i].front();
       all[i].erase(0, 1);
+      if (kind == kStoppedPart) stopped.emplace(static_cast<int>(i), StoppedError());
+      if (kind != kResult && kind != kStoppedPart)
+        failures.emplace(static_cast<int>(i), decode_error(all[i]));
     }
+    if (failures.empty())
+      failures = std::move(stopped);  // nobody failed: the coordinator wants no more of it
     if (is_coordinator() && failures.empty()) answers = reduce(std::move(all));
   } catch (const UnheardError&) {
     throw;

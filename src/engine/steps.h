@@ -23,6 +23,11 @@
 
 namespace cairn {
 
+// What a rank's part of a step begins with; its error follows a kFailedPart.
+inline constexpr char kGoodPart = 'R';
+inline constexpr char kFailedPart = 'E';
+inline constexpr char kStoppedPart = 'S';
+
 // The failures of ranks as bytes. Whoever sends them is not trusted: Error(kCorrupt).
 std::string encode_error(const Error& error);
 Error decode_error(std::string_view bytes);
@@ -34,6 +39,12 @@ Error current_error();
 class UnheardError final : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;
+};
+
+// This rank stopped because the step has failed on another one: no failure of its own.
+class StoppedError final : public Error {
+ public:
+  StoppedError() : Error(ErrorCode::kCancelled, "the save was cancelled") {}
 };
 
 // One save's or load's exchanges, in order. Used by one thread.
@@ -50,6 +61,10 @@ class Steps {
   int coordinator() const { return coordinator_; }
   Time deadline() const { return deadline_; }
   std::uint64_t bytes_exchanged() const { return bytes_; }
+  Group& group() { return group_; }
+  // Of the step that comes next, or whose map runs now: the exchange in which the coordinator gathers the
+  // parts.
+  Step gathering() const { return {number_ + 1, deadline_}; }
 
   using Map = std::function<std::string()>;
   // `map` runs on every rank, `reduce` on the coordinator with what all of them returned, by rank; each rank
@@ -69,8 +84,9 @@ class Steps {
   struct Part {
     std::string bytes;
     std::optional<Error> error;
+    bool stopped = false;  // for another rank's failure
   };
-  Part run(const Map& map);
+  static Part run(const Map& map);
   std::vector<std::string> collect(std::string_view step, Part mine);
   Step next(std::chrono::nanoseconds grace = {});
   // The coordinator's verdict reaches everybody. `answers` is empty when there are failures.

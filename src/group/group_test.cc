@@ -53,6 +53,28 @@ TEST(Group, AMessageOfAnAbandonedStepIsDropped) {
   EXPECT_EQ(groups[0]->gather("x", 0, {2, Step::in(60s)})[1], "in time");
 }
 
+TEST(Group, WhatHasComeCanBeSeenBeforeItIsTaken) {
+  auto groups = thread_groups(2);
+  ASSERT_TRUE(groups[0]->looks_ahead());
+  const Step step{2, Step::in(60s)};
+  EXPECT_EQ(groups[0]->peek(1, step), std::nullopt);
+  groups[1]->gather("of an older step", 0, {1, Step::in(60s)});
+  EXPECT_EQ(groups[0]->peek(1, step), std::nullopt);
+  groups[1]->gather("mine", 0, step);
+  EXPECT_EQ(groups[0]->peek(1, step), 'm');
+  EXPECT_EQ(groups[0]->gather("x", 0, step)[1], "mine");
+  groups[1].reset();
+  EXPECT_EQ(error_of([&] { groups[0]->peek(1, step); }).code(), ErrorCode::kCancelled);
+}
+
+TEST(Group, AHintIsSeenAndNeverTaken) {
+  auto groups = thread_groups(2);
+  groups[0]->hint(1, '!', {1, Step::in(60s)});
+  EXPECT_EQ(groups[1]->peek(0, {1, Step::in(60s)}), '!');
+  groups[0]->scatter({"a", "b"}, 0, {2, Step::in(60s)});
+  EXPECT_EQ(groups[1]->scatter({}, 0, {2, Step::in(60s)}), "b");
+}
+
 TEST(Group, ARankThatComesTooLateLearnsIt) {
   auto groups = thread_groups(2);
   groups[1]->gather("x", 0, {2, Step::in(60s)});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cairn/group.h"
@@ -17,6 +18,11 @@ class Mail {
   virtual void send(int to, std::string bytes, const Step& step) = 0;
   // The bytes that rank `from` sent in this step. Older ones are dropped on the way.
   virtual std::string receive(int from, const Step& step) = 0;
+
+  // For transports that can look ahead: the first byte of what receive() would return, if it has come. Throws
+  // when it never will.
+  virtual bool looks_ahead() const { return false; }
+  virtual std::optional<char> peek(int /*from*/, const Step& /*step*/) { return std::nullopt; }
 };
 
 // A group on top of it: gather and scatter straight to and from the root, the rest along a tree.

@@ -99,6 +99,12 @@ class MailGroup final : public Group {
 
   void barrier(const Step& step) override { all_gather({}, step); }
 
+  bool looks_ahead() const override { return mail_->looks_ahead(); }
+  std::optional<char> peek(int from, const Step& step) override { return mail_->peek(from, step); }
+  void hint(int to, char byte, const Step& step) override {
+    if (looks_ahead()) mail_->send(to, std::string(1, byte), step);
+  }
+
  private:
   void check_root(int root) const {
     if (root >= 0 && root < size_) return;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -67,7 +68,11 @@ bool done(MPI_Request& request) {
 
 class MpiMail final : public Mail {
  public:
-  explicit MpiMail(MPI_Comm own) : own_(own) {}
+  explicit MpiMail(MPI_Comm own) : own_(own) {
+    int level = 0;
+    MPI_Query_thread(&level);
+    from_any_thread_ = level == MPI_THREAD_MULTIPLE;
+  }
   ~MpiMail() override {
     reap();
     // Letters nobody took: MPI may still read their memory, so it is never given back.
@@ -113,6 +118,23 @@ class MpiMail final : public Mail {
       owed_[from] = head.size > kInHead ? head.size - kInHead : 0;  // of an abandoned step
       ahead_.erase(from);
     }
+  }
+
+  // Another thread than the usual one looks ahead.
+  bool looks_ahead() const override { return from_any_thread_; }
+  std::optional<char> peek(int from, const Step& step) override {
+    if (owed_[from] > 0) return std::nullopt;
+    if (!ahead_.contains(from)) {
+      int is_there = 0;
+      check(MPI_Iprobe(from, kHeadTag, own_, &is_there, MPI_STATUS_IGNORE), "cannot look for a message");
+      if (is_there == 0) return std::nullopt;
+      auto head = std::make_unique<Head>();
+      take(from, head.get(), sizeof(Head), kHeadTag, step);
+      ahead_[from] = std::move(head);
+    }
+    const Head& head = *ahead_.at(from);
+    if (head.step != step.number || head.size == 0) return std::nullopt;  // receive() sees to it
+    return head.first[0];
   }
 
  private:
@@ -178,6 +200,7 @@ class MpiMail final : public Mail {
   }
 
   MPI_Comm own_;
+  bool from_any_thread_ = false;
   bool broken_ = false;
   std::unique_ptr<std::list<Outgoing>> unfinished_ = std::make_unique<std::list<Outgoing>>();
   std::map<int, std::unique_ptr<Head>> ahead_;  // by sender: a head that was read and whose letter was not

@@ -51,7 +51,7 @@ class ThreadMail final : public Mail {
     std::unique_lock lock(office_->mutex);
     std::deque<Letter>& box = office_->box(from, rank_);
     for (;;) {
-      while (!box.empty() && box.front().step < step.number) box.pop_front();
+      drop_older(box, step);
       if (!box.empty()) break;
       if (office_->gone[static_cast<std::size_t>(from)]) fail_gone(from);
       if (!wait(lock, step) && box.empty()) fail_late(from);
@@ -62,7 +62,21 @@ class ThreadMail final : public Mail {
     return bytes;
   }
 
+  bool looks_ahead() const override { return true; }
+  std::optional<char> peek(int from, const Step& step) override {
+    const std::lock_guard lock(office_->mutex);
+    std::deque<Letter>& box = office_->box(from, rank_);
+    drop_older(box, step);
+    if (box.empty() && office_->gone[static_cast<std::size_t>(from)]) fail_gone(from);
+    if (box.empty() || box.front().step != step.number || box.front().bytes.empty()) return std::nullopt;
+    return box.front().bytes.front();
+  }
+
  private:
+  static void drop_older(std::deque<Letter>& box, const Step& step) {
+    while (!box.empty() && box.front().step < step.number) box.pop_front();
+  }
+
   // False at the deadline. A deadline at the end of time overflows in wait_until on some clocks.
   bool wait(std::unique_lock<std::mutex>& lock, const Step& step) {
     std::condition_variable& arrived = office_->arrived[static_cast<std::size_t>(rank_)];

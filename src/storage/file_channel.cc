@@ -2,9 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/magic.h>
-#include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,16 +9,12 @@
 #include <utility>
 
 #include "cairn/error.h"
+#include "storage/page_cache.h"
 
 namespace cairn {
 namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the kernel moves a little under 2 GiB
-
-bool lives_in_memory(int fd) {
-  struct statfs status;
-  return ::fstatfs(fd, &status) == 0 && (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
-}
 
 // A second descriptor of the same file that goes past the page cache; -1 where there is none.
 int open_direct(int fd) {
@@ -61,23 +54,9 @@ std::size_t FileChannel::aligned_part(const void* address, std::uint64_t offset,
   return use_direct_ && aligned ? size / kDirectAlignment * kDirectAlignment : 0;
 }
 
-// Looks at a few pages all over the file. Asking with each read (RWF_NOWAIT) would start a read-ahead that
-// competes with the direct read.
+// Asking with each read (RWF_NOWAIT) would start a read-ahead that competes with the direct read.
 void FileChannel::use_cache_if_warm(std::uint64_t size) {
-  constexpr std::uint64_t kSamples = 32;
-  if (!use_direct_ || size < kDirectAlignment) return;
-  void* const map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, buffered_, 0);
-  if (map == MAP_FAILED) return;
-  const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t pages = (size + page - 1) / page;
-  std::uint64_t warm = 0;
-  for (std::uint64_t i = 0; i < kSamples; ++i) {
-    unsigned char resident = 0;
-    void* const at = static_cast<std::byte*>(map) + pages * i / kSamples * page;
-    if (::mincore(at, 1, &resident) == 0 && (resident & 1U) != 0) ++warm;
-  }
-  ::munmap(map, size);
-  if (warm > kSamples / 2) use_direct_ = false;
+  if (use_direct_ && size >= kDirectAlignment && is_cached(buffered_, size)) use_direct_ = false;
 }
 
 // Whether a direct transfer that moved `moved` bytes may be followed by another; throws when it failed.
