@@ -1,10 +1,5 @@
 // Checkpoint as Python sees it: what a checkpoint holds, without torch. The GIL is released while files are
 // read.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/unique_ptr.h>
 
 #include <cstring>
 #include <filesystem>

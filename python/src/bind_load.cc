@@ -1,6 +1,4 @@
 // Loading into a TorchState.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <utility>
 

@@ -1,5 +1,4 @@
 // Steps of planning for planners that are written in Python: dedup, cover, reshard.
-#include <nanobind/stl/string.h>
 
 #include <utility>
 #include <vector>

@@ -1,8 +1,4 @@
 // Saving a TorchState: now, or in the background.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
 #include <utility>
@@ -123,6 +119,7 @@ class Saver {
   }
 
   void guard() { (void)saver_->guard(); }
+  void prepare(TorchState& state) { saver_->prepare(state.flat()); }
   ~Saver() {
     nb::gil_scoped_release release;
     saver_.reset();
@@ -198,6 +195,7 @@ void bind_save(nb::module_& m) {
                                                std::move(encode), std::move(resolve), std::move(options));
           },
           "state"_a, "planner"_a, "path"_a, "encode"_a, "resolve"_a.none(), "options"_a)
+      .def("prepare", &Saver::prepare, "state"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("guard", &Saver::guard, nb::call_guard<nb::gil_scoped_release>());
 }
 

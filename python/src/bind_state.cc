@@ -1,6 +1,4 @@
 // TorchState as Python sees it.
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
 
 #include "state.h"
 

@@ -1,7 +1,4 @@
 // DCP's files for planners and storages that are written in Python: one writer, one reader, step by step.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
 
 #include <mutex>
 #include <utility>

@@ -1,7 +1,5 @@
 #include "metadata.h"
 
-#include <nanobind/stl/string.h>
-
 #include <string>
 #include <utility>
 

@@ -1,8 +1,5 @@
 #include "options.h"
 
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <chrono>
 #include <string>
 

@@ -1,7 +1,16 @@
 // What the files of cairn._engine share: text, errors, and work that Ctrl-C can stop.
 #pragma once
 
+// All casters stand here: one that a file forgets is another caster of the same name, and the linker takes
+// either.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <atomic>
 #include <functional>

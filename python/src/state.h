@@ -14,9 +14,9 @@ namespace cairn::python {
 
 // What the walk through a state asks Python for.
 struct Describer {
-  // Called with a tensor that is not plain, and its name: (global size, [(offsets, sizes, plain tensor), ...]) for the
-  // pieces that are here, False when this rank has no part in it, None when it is to be pickled like any
-  // object.
+  // Called with a tensor that is not plain, and its name: (global size, [(offsets, sizes, plain tensor),
+  // ...]) for the pieces that are here, False when this rank has no part in it, None when it is to be pickled
+  // like any object.
   nb::object of_tensor;
   nb::object of_object;  // the same for what is no tensor and no plain data; None: pickle them all
 };

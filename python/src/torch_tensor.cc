@@ -60,8 +60,8 @@ class Name {
 };
 
 struct Names {
-  Name is_cpu{"is_cpu"}, layout{"layout"}, dtype{"dtype"}, shape{"shape"}, stride{"stride"}, is_neg{"is_neg"},
-      is_conj{"is_conj"}, data_ptr{"data_ptr"};
+  Name is_cpu{"is_cpu"}, is_cuda{"is_cuda"}, get_device{"get_device"}, layout{"layout"}, dtype{"dtype"},
+      shape{"shape"}, stride{"stride"}, is_neg{"is_neg"}, is_conj{"is_conj"}, data_ptr{"data_ptr"};
 };
 
 const Names& names() {
@@ -112,7 +112,9 @@ std::optional<Tensor> plain_tensor(nb::handle tensor) {
   const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr()));
   if (type != torch().tensor.ptr() && type != torch().parameter.ptr()) return std::nullopt;
   const Names& name = names();
-  if (!name.is_cpu.of(tensor).is(Py_True) || !name.layout.of(tensor).is(torch().strided)) return std::nullopt;
+  const bool on_cpu = name.is_cpu.of(tensor).is(Py_True);
+  if (!on_cpu && !name.is_cuda.of(tensor).is(Py_True)) return std::nullopt;
+  if (!name.layout.of(tensor).is(torch().strided)) return std::nullopt;
   const auto dtype = torch().dtypes.find(name.dtype.of(tensor).ptr());
   if (dtype == torch().dtypes.end() || !name.is_neg.call(tensor).is(Py_False)) return std::nullopt;
   const bool is_complex = name_of(dtype->second).starts_with("complex");
@@ -122,6 +124,7 @@ std::optional<Tensor> plain_tensor(nb::handle tensor) {
   view.shape = to_shape(name.shape.of(tensor));
   view.strides = to_shape(name.stride.call(tensor));
   view.data = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(name.data_ptr.call(tensor)));
+  if (!on_cpu) view.device = {Device::Kind::kCuda, nb::cast<int>(name.get_device.call(tensor))};
   return Tensor(std::move(view), nullptr);
 }
 

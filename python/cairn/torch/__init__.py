@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner, WriteItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter
 
-from ._async import guard
+from ._async import OverlappedStager, guard, prepare
 from ._errors import CheckpointError
 from ._install import install, installed, uninstall
 from ._report import last_report
@@ -45,6 +45,7 @@ __all__ = [
     "LoadPlan",
     "LoadPlanner",
     "Metadata",
+    "OverlappedStager",
     "ReadItem",
     "SavePlan",
     "SavePlanner",
@@ -59,6 +60,7 @@ __all__ = [
     "last_report",
     "load",
     "load_state_dict",
+    "prepare",
     "save",
     "save_state_dict",
     "uninstall",

@@ -23,13 +23,37 @@ from ._group import Exchange
 from ._report import reporting
 
 
+class OverlappedStager:
+    """Given as `async_stager`: async_save returns at once and copies the snapshot beside the training.
+
+    The state must not change until `staging_completion` of the answer is done; `guard` waits for it.
+
+    >>> saved = cairn.torch.async_save(state, checkpoint_id="run/7", async_stager=cairn.torch.OverlappedStager())
+    >>> loss = forward_and_backward()
+    >>> with cairn.torch.guard():
+    ...     optimizer.step()
+    >>> saved.upload_completion.result()
+    """
+
+
 class _Background:
-    """What the saves of one process group share."""
+    """What the saves of one process group share: they are written one after the other."""
 
     def __init__(self, process_group: Any, alone: bool) -> None:
         self.group = None if alone else _engine.Group(Exchange(_private_group(process_group)))
-        self.saver = _engine.Saver(self.group, {})
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="cairn-async-save")
+        self._savers: dict[bool, Any] = {}
+
+    def saver(self, overlapped: bool) -> Any:
+        if overlapped not in self._savers:
+            if self._savers:
+                raise RuntimeError("the saves of one group are either all overlapped or all not")
+            self._savers[overlapped] = _engine.Saver(self.group, {"overlapped": overlapped})
+        return self._savers[overlapped]
+
+    def guard(self) -> None:
+        for saver in self._savers.values():
+            saver.guard()
 
 
 _backgrounds: "weakref.WeakKeyDictionary[Any, _Background]" = weakref.WeakKeyDictionary()
@@ -64,8 +88,19 @@ def guard() -> Iterator[None]:
     ...     optimizer.step()
     """
     for background in [*_backgrounds.values(), *([_alone] if _alone else [])]:
-        background.saver.guard()
+        background.guard()
     yield
+
+
+def prepare(state_dict: dict[str, Any], process_group: Optional[Any] = None, *, overlapped: bool = False) -> None:
+    """Does ahead of time what the first async_save of such a state would do: takes the memory for the snapshot,
+    and pins it for GPUs. All ranks call it.
+
+    >>> cairn.torch.prepare({"model": model, "optim": optim})
+    """
+    alone = not (dist.is_available() and dist.is_initialized())
+    state, _ = _native.prepare(state_dict_saver._stateful_to_state_dict(state_dict), None)
+    _background(process_group, alone).saver(overlapped).prepare(state)
 
 
 def start(
@@ -80,10 +115,11 @@ def start(
     use_collectives: bool,
 ) -> Future | AsyncSaveResponse:
     reason = _ways.why_save_is_open(planner, writer)
-    if stager is None and reason is None and not _ways.save_hooks(planner):
-        return _start_native(state_dict, writer, planner, process_group, no_dist, use_collectives)
+    overlapped = isinstance(stager, OverlappedStager)
+    if (stager is None or overlapped) and reason is None and not _ways.save_hooks(planner):
+        return _start_native(state_dict, writer, planner, process_group, no_dist, use_collectives, overlapped)
     owned = None
-    if stager is None:
+    if stager is None or overlapped:
         if isinstance(writer, AsyncStager):
             stager = writer
         else:
@@ -124,9 +160,15 @@ def _completion_of(staged: Future) -> Future:
 
 
 def _start_native(
-    state_dict: dict[str, Any], writer: Any, planner: Any, process_group: Any, no_dist: bool, use_collectives: bool
-) -> Future:
-    background = _background(process_group, no_dist)
+    state_dict: dict[str, Any],
+    writer: Any,
+    planner: Any,
+    process_group: Any,
+    no_dist: bool,
+    use_collectives: bool,
+    overlapped: bool,
+) -> Future | AsyncSaveResponse:
+    saver = _background(process_group, no_dist).saver(overlapped)
     path = str(writer.path)
     options = {**writer.engine_options(), "use_collectives": use_collectives}
     if not no_dist:
@@ -134,21 +176,26 @@ def _start_native(
     state, resolve = _native.prepare(state_dict, planner)
     engine = _native.engine_planner(planner, process_group, no_dist, use_collectives)
     with as_checkpoint_exception("stage"):
-        pending = background.saver.save(state, engine, path, _objects.encode, resolve, options)
-    saved: Future = Future()
+        pending = saver.save(state, engine, path, _objects.encode, resolve, options)
+    staged, saved = Future(), Future()
+    staged.set_running_or_notify_cancel()
     saved.set_running_or_notify_cancel()
 
     # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
-    threading.Thread(target=_wait, args=(pending, writer, path, saved), name="cairn-async-save").start()
-    return saved
+    threading.Thread(target=_wait, args=(pending, writer, path, staged, saved), name="cairn-async-save").start()
+    return AsyncSaveResponse(staging_completion=staged, upload_completion=saved) if overlapped else saved
 
 
-def _wait(pending: Any, writer: Any, path: str, saved: Future) -> None:
+def _wait(pending: Any, writer: Any, path: str, staged: Future, saved: Future) -> None:
     try:
         with reporting("async_save", path) as report, as_checkpoint_exception("write"):
             report["way"] = "native"
+            pending.wait_staged()
+            staged.set_result(None)
             metadata = _native.finished(writer, path, pending.wait(), report)
-    except BaseException as error:  # noqa: BLE001 - whoever asks the future gets it
+    except BaseException as error:  # noqa: BLE001 - whoever asks the futures gets it
+        if not staged.done():
+            staged.set_exception(error)
         saved.set_exception(error)
     else:
         saved.set_result(metadata)

@@ -110,6 +110,7 @@ def finished(writer: Any, path: str, saved: dict[str, Any], report: dict[str, An
 def prepare(state_dict: dict[str, Any], planner: Optional[Any]) -> tuple[Any, Optional[Any]]:
     """The state as the engine sees it, and the question to the planner's own hooks, if it has any."""
     flatten = planner is None or planner.flatten_state_dict
+    _tensors.wait_for_streams()
     state = _engine.State(dict(state_dict), _tensors.for_saving, _tensors.for_saving, flatten)
     return state, _hooks_of(planner, state_dict) if _ways.save_hooks(planner) else None
 
@@ -166,6 +167,7 @@ def load(
         options["deadline"] = _dist.timeout_of(process_group)
     path = os.fspath(reader.path)
     planner_helpers._init_state_dict(state_dict)
+    _tensors.wait_for_streams()
     destinations = _tensors.Destinations()
     state = _engine.State(state_dict, destinations, destinations, flatten)
     with as_checkpoint_exception("read"):

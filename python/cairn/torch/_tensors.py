@@ -101,7 +101,7 @@ def is_plain(tensor: Any) -> bool:
     """Whether the engine can use a tensor's memory as it stands."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.is_cpu
+        and (tensor.is_cpu or tensor.is_cuda)
         and tensor.layout is torch.strided
         and not tensor.is_quantized
         and not tensor.is_conj()
@@ -158,6 +158,7 @@ class Destinations:
     def _memory_for(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         if is_plain(tensor):
             return tensor
+        # On the CPU, where every dtype the engine knows can be.
         memory = torch.empty(tensor.shape, dtype=torch.float32 if tensor.is_quantized else tensor.dtype)
         self._borrowed.append((name, tensor, memory))
         return memory
@@ -170,3 +171,13 @@ class Destinations:
                 tensor.copy_(memory)
             elif isinstance(objects[name], torch.Tensor) and objects[name].shape == tensor.shape:
                 tensor.copy_(objects.pop(name))
+
+
+def wait_for_streams() -> None:
+    """Until the GPUs have done what the current streams were given: the engine itself waits for default ones."""
+    if not torch.cuda.is_initialized():
+        return
+    for device in range(torch.cuda.device_count()):
+        stream = torch.cuda.current_stream(device)
+        if stream != torch.cuda.default_stream(device):
+            stream.synchronize()
