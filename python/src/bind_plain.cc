@@ -24,6 +24,17 @@ namespace {
 
 using Keys = std::optional<std::vector<std::string>>;
 
+// Runs a save or load of this process alone, where "rank 0 failed" says nothing: the failure itself is
+// thrown.
+void run_alone(const std::function<void()>& work, std::atomic<bool>& cancelled) {
+  try {
+    run_interruptibly(work, cancelled);
+  } catch (const CheckpointError& e) {
+    if (e.failures().size() != 1) throw;
+    throw Error(e.failures().begin()->second);
+  }
+}
+
 nb::dict save_plain(nb::dict state, const std::filesystem::path& path, nb::handle describe,
                     nb::dict options) {
   std::atomic<bool> cancelled = false;
@@ -33,7 +44,7 @@ nb::dict save_plain(nb::dict state, const std::filesystem::path& path, nb::handl
   nb::list kept;
   const StateDict values = to_state(std::move(state), describe, kept);
   SaveResult result;
-  run_interruptibly([&] { result = save(values, path.string(), save_options); }, cancelled);
+  run_alone([&] { result = save(values, path.string(), save_options); }, cancelled);
   nb::dict report;
   report["save_id"] = to_str(to_string(result.save_id));
   report["bytes"] = result.bytes;
@@ -57,7 +68,7 @@ nb::dict load_plain(nb::dict state, const std::filesystem::path& path, nb::handl
   nb::list kept;
   StateDict values = to_state(state, describe, kept);
   LoadResult result;
-  run_interruptibly([&] { result = load(values, path.string(), load_options); }, cancelled);
+  run_alone([&] { result = load(values, path.string(), load_options); }, cancelled);
   give_back(values, state);
   return to_python(result.read);
 }
@@ -68,7 +79,7 @@ nb::object load_plain_new(const std::filesystem::path& path, const Keys& keys, n
   LoadOptions load_options;
   apply(options, load_options);
   StateDict values;
-  run_interruptibly([&] { values = load_into_new(path.string(), keys, load_options); }, cancelled);
+  run_alone([&] { values = load_into_new(path.string(), keys, load_options); }, cancelled);
   return to_object(values, {}, of_tensor);
 }
 
