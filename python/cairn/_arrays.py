@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Optional, Union
 
-import numpy
+try:
+    import numpy
+except ImportError:
+    raise ImportError("cairn needs numpy for arrays, and it is not installed (pip install numpy)", name="numpy") from None
 
 from ._errors import error
 
@@ -41,7 +44,7 @@ def dtype_of(name: str, tensor: Optional[str] = None) -> numpy.dtype[Any]:
     if name not in _OF_ML_DTYPES:
         raise error("unsupported", f"numpy has no {name}; {bits}", tensor)
     try:
-        import ml_dtypes
+        import ml_dtypes  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         raise error(
             "unsupported",
@@ -49,7 +52,8 @@ def dtype_of(name: str, tensor: Optional[str] = None) -> numpy.dtype[Any]:
             f".astype('float32') converts as it reads; {bits}",
             tensor,
         ) from None
-    return numpy.dtype(getattr(ml_dtypes, name))
+    found: numpy.dtype[Any] = numpy.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def name_of(dtype: Union[str, type, numpy.dtype[Any]], tensor: Optional[str] = None) -> str:

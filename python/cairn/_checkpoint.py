@@ -12,8 +12,6 @@ from ._errors import NoSuchTensor, error
 from ._index import select
 
 if TYPE_CHECKING:
-    import numpy
-
     from ._engine import ObjectSummary, TensorSummary
 
 
@@ -105,7 +103,7 @@ class StoredTensor:
         elements = self._checkpoint.read_part(self._at, ranges, wanted)
         return from_elements(self.dtype, tuple(count for _, count, _ in ranges), elements, self.name)[then]
 
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         if copy is False:
             raise ValueError("a tensor that lies in a file cannot become an array without a copy")
         if dtype is None:

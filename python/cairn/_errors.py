@@ -7,13 +7,13 @@ from typing import Optional
 from ._engine import Error
 
 
-class NoSuchTensor(Error, KeyError):  # type: ignore[misc]
+class NoSuchTensor(Error, KeyError):
     """A name that the checkpoint does not have; also a KeyError, as mappings raise it."""
 
     __str__ = Exception.__str__  # KeyError's shows the text in quotes
 
 
-class BadIndex(Error, IndexError):  # type: ignore[misc]
+class BadIndex(Error, IndexError):
     """An index that a stored tensor cannot be read at; also an IndexError, as arrays raise it."""
 
 
