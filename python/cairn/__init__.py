@@ -11,8 +11,8 @@
     0.5
 
 `open` takes a directory that `torch.distributed.checkpoint` or cairn wrote, a `torch.save` file, a
-`.safetensors` file, and a directory of them. `save` and `load` are for nested dicts of numpy arrays; `cairn.torch`
-is `torch.distributed.checkpoint` on the same engine. What cannot be done raises `cairn.Error`.
+`.safetensors` file, and a directory of them. `save` and `load` are for nested dicts of numpy arrays;
+`cairn.torch` is `torch.distributed.checkpoint` on the same engine. What cannot be done raises `cairn.Error`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays of numpy and the engine's element types. Imported when the first array is met: `import cairn` is not."""
+"""Arrays of numpy and the engine's element types. Imported, and numpy with it, when the first array is met."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any, Optional, Union
 try:
     import numpy
 except ImportError:
-    raise ImportError("cairn needs numpy for arrays, and it is not installed (pip install numpy)", name="numpy") from None
+    raise ImportError(
+        "cairn needs numpy for arrays, and it is not installed (pip install numpy)", name="numpy"
+    ) from None
 
 from ._errors import error
 
 _OF_NUMPY = frozenset(
-    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
+    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 "
+    "float16 float32 float64 complex64 complex128".split()
 )
 _OF_ML_DTYPES = frozenset(
     "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()
@@ -89,7 +92,9 @@ def _describe(value: Any, name: str) -> Description:
         raise error("unsupported", _why_not(value), name)
     size = value.itemsize
     if any(stride % size for stride in value.strides):
-        raise error("unsupported", "the array's elements do not lie at multiples of their size: copy it", name)
+        raise error(
+            "unsupported", "the array's elements do not lie at multiples of their size: copy it", name
+        )
     strides = tuple(stride // size for stride in value.strides)
     return name_of(value.dtype, name), value.__array_interface__["data"][0], value.shape, strides
 

@@ -32,7 +32,7 @@ class StoredTensor:
     np.float32(2016.0)
 
     Indices are those of numpy's basic indexing: numbers, slices of any step, `...` and `None`. For others
-    (lists, masks) read the tensor first: `numpy.asarray(tensor)[mask]`. What is read is a new array each time.
+    (lists, masks) read the tensor first: `numpy.asarray(tensor)[mask]`. Each read gives a new array.
 
     numpy has no word for bfloat16 and the 8-bit floats. Where the package ml_dtypes is installed, arrays have
     its types. Where it is not, reading them is an error rather than a riddle, and there are two ways round:
@@ -46,7 +46,9 @@ class StoredTensor:
     shape: tuple[int, ...]
     nbytes: int
 
-    def __init__(self, checkpoint: _engine.Checkpoint, name: str, found: tuple[int, str, tuple[int, ...], int]):
+    def __init__(
+        self, checkpoint: _engine.Checkpoint, name: str, found: tuple[int, str, tuple[int, ...], int]
+    ):
         self._checkpoint = checkpoint
         self.name = name
         self._at, self.dtype, self.shape, self.nbytes = found
@@ -211,7 +213,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         return self._engine.object(name)
 
     def read(self, name: str, slice: str = "") -> tuple[str, tuple[int, ...], bytes]:
-        """Element type, shape and elements of a tensor, or of a slice of it ("[0:16, ::2]"), without numpy."""
+        """Element type, shape and elements, of a tensor or a slice of it ("[0:16, ::2]"), without numpy."""
         return self._engine.read(name, slice)
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """The compiled part of cairn. `import cairn` and `import cairn.torch` are the faces to use; this may change.
 
-Rows of metadata and plans are plain tuples (python/src/metadata.h says of what): `Entry`, `Place`, `Item`, `Read`.
+Rows of metadata and plans are plain tuples; python/src/metadata.h says what is in them.
 """
 
 import os
@@ -154,8 +154,12 @@ class GcReport(TypedDict):
 # An array's (dtype, address, shape, strides in elements), or a plain value.
 _Describe = Callable[[Any, str], Any]
 
-def save_plain(state: dict[Any, Any], path: _Path, describe: _Describe, options: SaveOptions) -> SaveReport: ...
-def load_plain(state: dict[Any, Any], path: _Path, describe: _Describe, options: LoadOptions) -> ReadReport: ...
+def save_plain(
+    state: dict[Any, Any], path: _Path, describe: _Describe, options: SaveOptions
+) -> SaveReport: ...
+def load_plain(
+    state: dict[Any, Any], path: _Path, describe: _Describe, options: LoadOptions
+) -> ReadReport: ...
 def load_plain_new(
     path: _Path,
     keys: Optional[list[str]],
@@ -178,9 +182,9 @@ Chunk = tuple[_Numbers, _Numbers]  # offsets, sizes
 class State:
     """A nested state of torch, cut into entries.
 
-    `of_tensor` and `of_object` are asked (value, name) about what is neither a plain tensor nor plain data: they
-    give (global size, [(offsets, sizes, plain tensor), ...]), False where this rank has no part in it, or None for
-    what is to be pickled.
+    `of_tensor` and `of_object` are asked (value, name) about what is neither a plain tensor nor plain data:
+    they give (global size, [(offsets, sizes, plain tensor), ...]), False where this rank has no part in it, or
+    None for what is to be pickled.
     """
 
     def __init__(
@@ -277,7 +281,9 @@ class Writer:
     """Writes a checkpoint step by step, for planners and storages that are written in Python."""
 
     def __init__(self, path: str, options: WriteOptions) -> None: ...
-    def set_up(self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool) -> None: ...
+    def set_up(
+        self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool
+    ) -> None: ...
     def write(self, items: list[Item], resolve: Callable[[int], Any]) -> tuple[list[Place], bytes]:
         """Places of the items, and an attachment for finish(). `resolve` gives bytes or a plain tensor."""
     def finish(
@@ -302,7 +308,7 @@ def dedup(plans: list[list[Item]], lowest_rank: bool) -> list[list[int]]:
     """Which items of each plan stay, by position."""
 
 def cover_problem(size: _Numbers, chunks: list[Chunk]) -> Optional[tuple[str, str]]:
-    """What is wrong with chunks that ought to tile a tensor: "out_of_bounds", "overlap" or "hole", and a text."""
+    """What is wrong with chunks that ought to tile a tensor: ("out_of_bounds", "overlap" or "hole", text)."""
 
 def reshard(
     size: _Numbers, stored: list[Chunk], wanted: list[Chunk]

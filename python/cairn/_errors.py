@@ -1,4 +1,4 @@
-"""cairn.Error, as Python code raises it: where Python has a word of its own for a failure, the error is that too."""
+"""cairn.Error as Python code raises it: where Python has a word of its own for a failure, it is that too."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """numpy's basic indexing, taken apart: which elements are to be read, and what is left to do with them.
 
-    >>> from cairn._index import select
-    >>> select((3, ..., slice(None, None, -2)), (8, 4, 5))
-    ([(3, 1, 1), (0, 4, 1), (0, 3, 2)], (0, Ellipsis, slice(None, None, -1)))
+>>> from cairn._index import select
+>>> select((3, ..., slice(None, None, -2)), (8, 4, 5))
+([(3, 1, 1), (0, 4, 1), (0, 3, 2)], (0, Ellipsis, slice(None, None, -1)))
 """
 
 from __future__ import annotations

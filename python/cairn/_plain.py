@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str], **options: Unpack[SaveOptions]) -> SaveReport:
-    """Saves nested dicts and lists of numpy arrays and plain values as a DCP checkpoint, which torch reads too.
+    """Saves nested dicts and lists of numpy arrays and plain values as a DCP checkpoint, as torch reads it.
 
     >>> state = {"model": {"w": numpy.ones((4, 2), "float32")}, "step": 7, "betas": (0.9, 0.999)}
     >>> report = cairn.save(state, "step-7")
@@ -38,7 +38,7 @@ def load(
     keys: Optional[Iterable[str]] = None,
     **options: Unpack[LoadOptions],
 ) -> dict[str, Any]:
-    """Loads a DCP checkpoint: into the arrays of `state`, or into new ones when it is None. Returns the state.
+    """Loads a DCP checkpoint into the arrays of `state`, or into new ones when it is None. Returns the state.
 
     >>> state = {"model": {"w": numpy.zeros((4, 2), "float32")}, "step": 0, "betas": None}
     >>> loaded = cairn.load(state, "step-7")
@@ -47,9 +47,9 @@ def load(
     >>> cairn.load(None, "step-7", keys=["model"])["model"]["w"].shape
     (4, 2)
 
-    Arrays are filled in place, whatever their strides, and elements converted where types differ; other values
-    are replaced. What the state has and the checkpoint lacks is an Error (allow_partial=True: stays as it is);
-    what only the checkpoint has is left there. `keys` chooses entries of a new state: flat names
+    Arrays are filled in place, whatever their strides, and elements converted where types differ; other
+    values are replaced. What the state has and the checkpoint lacks is an Error (allow_partial=True: stays as
+    it is); what only the checkpoint has is left there. `keys` chooses entries of a new state: flat names
     ("model.w") or the beginning of some ("model"). Options: verify="none", "usual" or "full", threads=N,
     memory_budget=BYTES, allow_partial=True, deadline=SECONDS, progress=f(phase, done, total).
     """
@@ -57,7 +57,9 @@ def load(
         wanted = None if keys is None else list(keys)
         return _engine.load_plain_new(os.fspath(path), wanted, _new_array, options)
     if keys is not None:
-        raise error("invalid_argument", "keys choose the entries of a new state; a state that is given says it itself")
+        raise error(
+            "invalid_argument", "keys choose the entries of a new state; a state that is given says it itself"
+        )
     _engine.load_plain(_state(state), os.fspath(path), _for_loading, options)
     return state
 

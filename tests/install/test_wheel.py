@@ -1,4 +1,4 @@
-"""The wheel, in a virtual environment that has nothing else: the package, the command, and what needs more."""
+"""The wheel, in a virtual environment that has nothing else: the package, the command, what needs more."""
 
 from __future__ import annotations
 
@@ -71,7 +71,12 @@ def test_the_wheel_holds_the_whole_package_and_the_command(wheel: Path) -> None:
     listed = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "python/cairn")
     package = {name.removeprefix("python/") for name in listed.split() if (ROOT / name).exists()}
     held = set(zipfile.ZipFile(wheel).namelist())
-    assert {"cairn/py.typed", "cairn/_engine.pyi", "cairn/torch/__init__.py", "cairn/torch/__main__.py"} <= package
+    assert {
+        "cairn/py.typed",
+        "cairn/_engine.pyi",
+        "cairn/torch/__init__.py",
+        "cairn/torch/__main__.py",
+    } <= package
     assert package <= held
     others = {name for name in held - package if ".dist-info/" not in name}
     assert {re.sub(r"\..*", "", Path(name).name) for name in others} == {"_engine", "cairn"}
@@ -110,7 +115,9 @@ def test_cairn_works_where_nothing_else_is_installed(python: Path) -> None:
     ]
 
 
-def test_arrays_are_saved_and_loaded_where_numpy_is_there_too(python: Path, only_numpy: str, tmp_path: Path) -> None:
+def test_arrays_are_saved_and_loaded_where_numpy_is_there_too(
+    python: Path, only_numpy: str, tmp_path: Path
+) -> None:
     program = """if True:
         import cairn, sys
         assert "numpy" not in sys.modules
@@ -118,7 +125,8 @@ def test_arrays_are_saved_and_loaded_where_numpy_is_there_too(python: Path, only
         cairn.save({"w": numpy.arange(6.0).reshape(2, 3), "step": 3}, sys.argv[1])
         state = {"w": numpy.zeros((2, 3)), "step": 0}
         cairn.load(state, sys.argv[1])
-        print(state["w"].tolist(), state["step"], cairn.open(sys.argv[1])["w"][1, ::2], "torch" in sys.modules)
+        part = cairn.open(sys.argv[1])["w"][1, ::2]
+        print(state["w"].tolist(), state["step"], part, "torch" in sys.modules)
     """
     printed = run(python, "-c", program, tmp_path / "ckpt", PYTHONPATH=only_numpy)
     assert printed == "[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]] 3 [3. 5.] False\n"
@@ -127,7 +135,8 @@ def test_arrays_are_saved_and_loaded_where_numpy_is_there_too(python: Path, only
 def test_a_script_runs_with_cairn_installed_in_place_of_torchs(python: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import cairn, sys, torch.distributed.checkpoint as dcp\nprint(cairn.__file__, dcp.save.__module__, sys.argv[1:])"
+        "import cairn, sys, torch.distributed.checkpoint as dcp\n"
+        "print(cairn.__file__, dcp.save.__module__, sys.argv[1:])"
     )
     (site,) = python.parents[1].glob("lib/python*/site-packages")
     printed = run(sys.executable, "-m", "cairn.torch", script, "--steps", 3, PYTHONPATH=str(site))

@@ -23,7 +23,9 @@ CUBE = numpy.arange(120, dtype="int32").reshape(SHAPE)
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> cairn.Checkpoint:
     path = tmp_path_factory.mktemp("open") / "ckpt"
-    dtypes = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
+    dtypes = (
+        "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128"
+    )
     typed = {name: numpy.arange(3).astype(name) for name in dtypes.split()}
     state = {"cube": CUBE, "scalar": numpy.array(2.5), "none": numpy.zeros((0, 3)), "typed": typed}
     cairn.save(state, path, durable=False)
@@ -154,7 +156,9 @@ def bytes_read(expression: str) -> int:
         "read = lambda: int(open('/proc/self/io').readline().split()[1])\n"
         f"before = read(); {expression}; print(read() - before)"
     )
-    return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+    return int(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    )
 
 
 # --- element types that numpy lacks ---

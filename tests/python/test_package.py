@@ -157,7 +157,9 @@ def test_the_examples_of_docstrings_hold(name: str) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_the_examples_of_the_pages_hold(page: str) -> None:
     # The line that closes a block would count as output.
-    text = "\n".join("" if line.startswith("```") else line for line in (ROOT / page).read_text().splitlines())
+    text = "\n".join(
+        "" if line.startswith("```") else line for line in (ROOT / page).read_text().splitlines()
+    )
     examples = doctest.DocTestParser().get_doctest(text, names(), page, page, 0)
     result = doctest.DocTestRunner().run(examples)
     assert result.attempted > 0

@@ -1,4 +1,4 @@
-"""cairn.save and cairn.load of numpy arrays and plain values: what comes back, what is refused, what Ctrl-C leaves."""
+"""cairn.save and cairn.load without torch: what comes back, what is refused, what Ctrl-C leaves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ PLAIN = [None, True, -3, 2**80, -(2**70), 1.5, "text", b"bytes", [1, [2, "x"]], 
 def a_state(fill: float = 1.0) -> dict[str, Any]:
     return {
         "model": {"w": numpy.full((3, 4), fill, "float32"), "b": numpy.full(5, fill)},
-        "optim": {"state": {0: {"step": int(fill), "m": numpy.full(2, fill)}, 1: {"step": 2, "m": numpy.zeros(2)}}},
+        "optim": {
+            "state": {0: {"step": int(fill), "m": numpy.full(2, fill)}, 1: {"step": 2, "m": numpy.zeros(2)}}
+        },
         "layers": [numpy.full(2, fill), {"scale": fill}],
         "empty": {},
         "betas": (0.9, fill),
@@ -94,7 +96,10 @@ def test_elements_are_converted_to_the_type_that_is_there(tmp_path: Path) -> Non
 
 
 def test_scalars_of_numpy_become_pythons(tmp_path: Path) -> None:
-    save({"f": numpy.float32(0.5), "d": numpy.float64(0.1), "u": numpy.uint64(2**64 - 1), "b": numpy.bool_(1)}, tmp_path)
+    save(
+        {"f": numpy.float32(0.5), "d": numpy.float64(0.1), "u": numpy.uint64(2**64 - 1), "b": numpy.bool_(1)},
+        tmp_path,
+    )
     assert same(cairn.load(None, tmp_path), {"f": 0.5, "d": 0.1, "u": 2**64 - 1, "b": True})
 
 
@@ -201,7 +206,9 @@ def test_what_torch_saved_is_loaded_without_it() -> None:
     state = cairn.load(None, GOLDEN)
     assert numpy.array_equal(state["model"]["w"], numpy.arange(64, dtype="float32").reshape(8, 8))
     assert state["model"]["r"].dtype == ml_dtypes.bfloat16
-    assert same(state["nested"], {"list": [1, 2, {"a": numpy.zeros(2, "float32")}], "none": None, "tuple": (1, "b")})
+    assert same(
+        state["nested"], {"list": [1, 2, {"a": numpy.zeros(2, "float32")}], "none": None, "tuple": (1, "b")}
+    )
 
 
 def test_a_new_state_needs_a_type_for_every_array(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +288,10 @@ cairn.save({"w": numpy.ones(64 << 20, "uint8")}, sys.argv[1], bytes_per_second=1
 def test_ctrl_c_stops_a_save_and_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     save({"w": numpy.full(3, 7)}, tmp_path)
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SAVE, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", SLOW_SAVE, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

@@ -91,6 +91,10 @@ def signature_without_types(line: str) -> str:
 def test_errors_have_the_attributes_of_the_stub() -> None:
     node = DESCRIBED["Error"]
     assert isinstance(node, ast.ClassDef)
-    told = {item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)}
+    told = {
+        item.target.id
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
     assert told == {name for name in vars(_engine.Error) if not name.startswith("_")}
     assert inspect.isclass(_engine.Error)
