@@ -66,7 +66,7 @@ nb::object find(const Checkpoint& checkpoint, std::string_view name) {
   return nb::make_tuple(*found, to_str(name_of(tensor.dtype)), to_tuple(tensor.shape), tensor.bytes);
 }
 
-Selection to_selection(nb::list ranges) {
+Selection to_selection(const nb::list& ranges) {
   Selection selection;
   for (nb::handle range : ranges)
     selection.push_back({nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1]),
@@ -75,9 +75,9 @@ Selection to_selection(nb::list ranges) {
 }
 
 // The selected elements as they are stored, or converted to another type, as a numpy array of bytes.
-nb::object read_part(const Checkpoint& checkpoint, std::size_t at, nb::list ranges, nb::object dtype) {
+nb::object read_part(const Checkpoint& checkpoint, std::size_t at, const nb::list& ranges, nb::handle dtype) {
   if (at >= checkpoint.tensors().size()) throw nb::index_error("there are not so many tensors");
-  const Selection selection = to_selection(std::move(ranges));
+  const Selection selection = to_selection(ranges);
   const DType wanted = dtype.is_none() ? checkpoint.tensors()[at].dtype : to_dtype(dtype);
   Tensor tensor;
   {

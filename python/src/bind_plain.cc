@@ -35,14 +35,14 @@ void run_alone(const std::function<void()>& work, std::atomic<bool>& cancelled) 
   }
 }
 
-nb::dict save_plain(nb::dict state, const std::filesystem::path& path, nb::handle describe,
+nb::dict save_plain(const nb::dict& state, const std::filesystem::path& path, nb::handle describe,
                     nb::dict options) {
   std::atomic<bool> cancelled = false;
   SaveOptions save_options;
-  apply(options, save_options);
+  apply(std::move(options), save_options);
   save_options.cancelled = &cancelled;
   nb::list kept;
-  const StateDict values = to_state(std::move(state), describe, kept);
+  const StateDict values = to_state(state, describe, kept);
   SaveResult result;
   run_alone([&] { result = save(values, path.string(), save_options); }, cancelled);
   nb::dict report;
@@ -60,11 +60,11 @@ nb::dict to_python(const ReadReport& read) {
   return report;
 }
 
-nb::dict load_plain(nb::dict state, const std::filesystem::path& path, nb::handle describe,
+nb::dict load_plain(const nb::dict& state, const std::filesystem::path& path, nb::handle describe,
                     nb::dict options) {
   std::atomic<bool> cancelled = false;  // a load is not cancelled; the signal waits for its end
   LoadOptions load_options;
-  apply(options, load_options);
+  apply(std::move(options), load_options);
   nb::list kept;
   StateDict values = to_state(state, describe, kept);
   LoadResult result;
@@ -77,7 +77,7 @@ nb::object load_plain_new(const std::filesystem::path& path, const Keys& keys, n
                           nb::dict options) {
   std::atomic<bool> cancelled = false;
   LoadOptions load_options;
-  apply(options, load_options);
+  apply(std::move(options), load_options);
   StateDict values;
   run_alone([&] { values = load_into_new(path.string(), keys, load_options); }, cancelled);
   return to_object(values, {}, of_tensor);

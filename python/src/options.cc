@@ -51,7 +51,7 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
 }
 
 // Calls f with the name and value of every option.
-template <class F> void for_each_option(nb::dict options, const F& f) {
+template <class F> void for_each_option(const nb::dict& options, const F& f) {
   for (const auto& [key, value] : options) {
     const std::string name = to_text(key);
     try {
@@ -80,13 +80,13 @@ ProgressCallback to_progress(nb::handle callable) {
 }
 
 void apply(nb::dict options, WriteOptions& write) {
-  for_each_option(std::move(options), [&](const std::string& name, nb::handle value) {
+  for_each_option(options, [&](const std::string& name, nb::handle value) {
     if (!apply_write(name, value, write)) refuse(name);
   });
 }
 
 void apply(nb::dict options, SaveOptions& save) {
-  for_each_option(std::move(options), [&](const std::string& name, nb::handle value) {
+  for_each_option(options, [&](const std::string& name, nb::handle value) {
     if (name == "coordinator_rank")
       save.coordinator_rank = nb::cast<int>(value);
     else if (name == "use_collectives")
@@ -101,7 +101,7 @@ void apply(nb::dict options, SaveOptions& save) {
 }
 
 void apply(nb::dict options, LoadOptions& load) {
-  for_each_option(std::move(options), [&](const std::string& name, nb::handle value) {
+  for_each_option(options, [&](const std::string& name, nb::handle value) {
     if (name == "coordinator_rank")
       load.coordinator_rank = nb::cast<int>(value);
     else if (name == "deadline")

@@ -190,7 +190,7 @@ bool fill(const Value& value, nb::handle there) {
 
 }  // namespace
 
-StateDict to_state(nb::dict state, nb::handle describe, nb::list kept) {
+StateDict to_state(const nb::dict& state, nb::handle describe, nb::list kept) {
   return Walk(describe, std::move(kept)).dict(state);
 }
 
@@ -199,7 +199,7 @@ nb::object to_object(const Value& value, Path where, nb::handle of_tensor) {
   return value.visit(make);
 }
 
-void give_back(const StateDict& loaded, nb::dict state) {
+void give_back(const StateDict& loaded, const nb::dict& state) {
   for (const auto& [key, item] : nb::steal<nb::dict>(PyDict_Copy(state.ptr()))) {
     const Value* value = loaded_for(key, loaded);
     if (value != nullptr && !fill(*value, item))
