@@ -1,17 +1,18 @@
-"""Checkpoints of PyTorch, read by a C++ engine: no torch, no model code, nothing in a file is ever run.
+"""Checkpoints of PyTorch, read and written by a C++ engine: no torch, and nothing in a file is ever run.
 
     >>> import cairn
     >>> ckpt = cairn.open("tests/golden/torch-2.11-two-ranks")
-    >>> ckpt.names()[0]
-    'model.w'
-    >>> ckpt.info("model.w")["shape"]
-    [8, 8]
-    >>> dtype, shape, data = ckpt.read("model.w", "[0:2]")  # only the bytes of two rows are read
-    >>> dtype, shape, len(data)
-    ('float32', (2, 8), 64)
+    >>> ckpt["model.w"].shape
+    (8, 8)
+    >>> ckpt["model.w"][0:2, ::4]  # only the bytes of two rows are read
+    array([[ 0.,  4.],
+           [ 8., 12.]], dtype=float32)
+    >>> ckpt.object("lr")
+    0.5
 
-The same call opens a directory that `torch.distributed.checkpoint` wrote, a `torch.save` file, a
-`.safetensors` file, and a directory of them. What cannot be done raises `cairn.Error`.
+`open` takes a directory that `torch.distributed.checkpoint` or cairn wrote, a `torch.save` file, a
+`.safetensors` file, and a directory of them. `save` and `load` are for nested dicts of numpy arrays;
+`cairn.torch` is `torch.distributed.checkpoint` on the same engine. What cannot be done raises `cairn.Error`.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ._engine import Checkpoint, Error, __version__
-from ._engine import open as _open
+from ._checkpoint import Checkpoint, StoredTensor
+from ._engine import Error, __version__
+from ._plain import gc, load, save, verify
 
 if TYPE_CHECKING:
     from ._engine import Listing
 
-__all__ = ["Checkpoint", "Error", "__version__", "ls", "open"]
+__all__ = ["Checkpoint", "Error", "StoredTensor", "__version__", "gc", "load", "ls", "open", "save", "verify"]
 
 
 def open(path: str | os.PathLike[str]) -> Checkpoint:
     """Finds out what `path` is and opens it; reads the directory and the metadata only."""
-    return _open(os.fspath(path))
+    return Checkpoint(path)
 
 
 def ls(path: str | os.PathLike[str]) -> Listing:

@@ -1,9 +1,21 @@
-"""The compiled part of cairn; `import cairn` gives all of it."""
+"""The compiled part of cairn. `import cairn` and `import cairn.torch` are the faces to use; this may change.
+
+Rows of metadata and plans are plain tuples; python/src/metadata.h says what is in them.
+"""
 
 import os
-from typing import TypedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, Protocol, TypedDict, Union
+
+import numpy
 
 __version__: str
+
+_Path = Union[str, os.PathLike[str]]
+_Numbers = Sequence[int]
+_Progress = Callable[[str, int, int], object]  # phase, bytes done, bytes in all
+
+# --- what a checkpoint holds ---
 
 class ChunkPlace(TypedDict):
     """A stored piece of a tensor: which part of it, and where its bytes lie."""
@@ -35,23 +47,270 @@ class Error(Exception):
     """Anything that cairn cannot do."""
 
     code: str  # "not_found", "corrupt", "unsupported", "invalid_argument", "io", "limit", ...
-    file: str | None
-    tensor: str | None
-    offset: int | None  # byte in `file`
-    os_error: int | None  # errno
+    message: str  # without the place
+    file: Optional[str]
+    tensor: Optional[str]  # or object
+    offset: Optional[int]  # byte in `file`
+    rank: Optional[int]
+    os_error: Optional[int]  # errno
+    step: Optional[str]  # "plan", "write", "read", ... when several ranks were at work
+    failures: Optional[dict[int, Error]]  # and which of them failed
 
 class Checkpoint:
     """An open checkpoint of any format. Several threads may read it at once."""
 
     @property
-    def format(self) -> str:
-        """"dcp", "torch", "safetensors" or "huggingface"."""
-    def names(self) -> list[str]:
-        """The tensors' names, in stored order."""
+    def format(self) -> str: ...
+    def __len__(self) -> int: ...
+    def names(self) -> list[str]: ...
     def tensors(self) -> list[TensorSummary]: ...
     def objects(self) -> list[ObjectSummary]: ...
     def info(self, name: str) -> TensorSummary: ...
-    def read(self, name: str, slice: str = "") -> tuple[str, tuple[int, ...], bytes]:
-        """Element type, shape and elements, of the whole tensor or of a slice of it ("[0:16, ::2]")."""
+    def read(self, name: str, slice: str = "") -> tuple[str, tuple[int, ...], bytes]: ...
+    def find(self, name: str) -> Optional[tuple[int, str, tuple[int, ...], int]]:
+        """Position, dtype, shape and bytes of a tensor."""
+    def read_part(
+        self, at: int, ranges: list[tuple[int, int, int]], dtype: Optional[str] = None
+    ) -> numpy.ndarray[Any, numpy.dtype[numpy.uint8]]:
+        """The elements at (start, count, step) of each dimension, converted to `dtype`, as bytes."""
+    def object(self, name: str) -> Any: ...
 
-def open(path: str | os.PathLike[str]) -> Checkpoint: ...
+def open(path: _Path) -> Checkpoint: ...
+
+# --- without torch ---
+
+class WriteOptions(TypedDict, total=False):
+    overwrite: bool
+    files_per_rank: int
+    durable: bool
+    checksums: bool
+    strong_hashes: bool
+    transforms: list[str]
+    memory_budget: int
+    bytes_per_second: int
+
+class SaveOptions(WriteOptions, total=False):
+    coordinator_rank: int
+    use_collectives: bool
+    deadline: float  # seconds
+    progress: Optional[_Progress]
+
+class LoadOptions(TypedDict, total=False):
+    coordinator_rank: int
+    deadline: float
+    verify: str  # "none", "usual", "full"
+    threads: int
+    memory_budget: int
+    allow_partial: bool
+    flatten: bool
+    read_once: bool
+    progress: Optional[_Progress]
+
+class SaveReport(TypedDict):
+    save_id: str
+    bytes: int
+
+class ReadReport(TypedDict):
+    """Bytes of files."""
+
+    needed: int
+    read: int
+    verified: int
+    unverified: int
+
+class FileRow(TypedDict):
+    file: str
+    bytes: int
+
+class UncheckedRow(TypedDict):
+    why: str
+    bytes: int
+
+class ProblemRow(TypedDict):
+    kind: str  # "missing", "short", "long", "flipped", "swapped", "foreign", ...
+    file: Optional[str]
+    tensor: Optional[str]
+    offset: Optional[int]
+    text: str
+
+class VerifyReport(TypedDict):
+    ok: bool
+    format: str
+    files: int
+    tensors: int
+    objects: int
+    items: int
+    bytes_checked: int
+    unchecked: list[UncheckedRow]
+    debris: list[FileRow]
+    problems: list[ProblemRow]
+    problems_left_out: int
+
+class GcReport(TypedDict):
+    dry_run: bool
+    bytes: int
+    files: list[FileRow]
+
+# An array's (dtype, address, shape, strides in elements), or a plain value.
+_Describe = Callable[[Any, str], Any]
+
+def save_plain(
+    state: dict[Any, Any], path: _Path, describe: _Describe, options: SaveOptions
+) -> SaveReport: ...
+def load_plain(
+    state: dict[Any, Any], path: _Path, describe: _Describe, options: LoadOptions
+) -> ReadReport: ...
+def load_plain_new(
+    path: _Path,
+    keys: Optional[list[str]],
+    of_tensor: Callable[[str, tuple[int, ...], Any, str], Any],
+    options: LoadOptions,
+) -> dict[str, Any]:
+    """`of_tensor` makes an array of dtype, shape, bytes and name."""
+
+def verify(path: _Path, threads: int = 0, progress: Optional[_Progress] = None) -> VerifyReport: ...
+def gc(path: _Path, dry_run: bool = False, force: bool = False) -> GcReport: ...
+
+# --- for cairn.torch ---
+
+Entry = tuple[Any, ...]
+Place = tuple[Any, ...]
+Item = tuple[Any, ...]
+Read = tuple[Any, ...]
+Chunk = tuple[_Numbers, _Numbers]  # offsets, sizes
+
+class State:
+    """A nested state of torch, cut into entries.
+
+    `of_tensor` and `of_object` are asked (value, name) about what is neither a plain tensor nor plain data:
+    they give (global size, [(offsets, sizes, plain tensor), ...]), False where this rank has no part in it, or
+    None for what is to be pickled.
+    """
+
+    def __init__(
+        self,
+        state: dict[str, Any],
+        of_tensor: Callable[[Any, str], Any],
+        of_object: Optional[Callable[[Any, str], Any]],
+        flatten: bool = True,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def names(self) -> list[str]: ...
+    def put(self, name: str, value: Any) -> None: ...
+
+class Exchange(Protocol):
+    """How ranks talk: bytes in, bytes out, each within so many seconds."""
+
+    rank: int
+    size: int
+    def gather(self, mine: bytes, root: int, seconds: float) -> list[bytes]: ...
+    def scatter(self, parts: list[bytes], root: int, seconds: float) -> bytes: ...
+    def broadcast(self, mine: bytes, root: int, seconds: float) -> bytes: ...
+    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]: ...
+    def barrier(self, seconds: float) -> None: ...
+
+class Group:
+    def __init__(self, exchange: Exchange) -> None: ...
+
+class SavePlanner:
+    """Kept from save to save where plans are cached."""
+
+    def __init__(self, flatten: bool, lowest_rank: bool, cache: bool, allow_partial: bool) -> None: ...
+
+class Metadata:
+    """What a checkpoint holds and where its bytes lie, as rows."""
+
+    def entries(self) -> list[Entry]: ...
+    def places(self) -> list[Place]: ...
+    def paths(self) -> Union[dict[str, tuple[Union[str, int], ...]], bool, None]:
+        """The path of each entry; False: something that only Python can unpickle."""
+    @property
+    def version(self) -> Optional[str]: ...
+    @property
+    def save_id(self) -> Optional[str]: ...
+    @property
+    def checkpoint_id(self) -> Optional[str]: ...
+
+class TorchSaveReport(SaveReport):
+    plan_bytes: int
+    bytes_exchanged: int
+    metadata: Optional[Metadata]  # on the coordinator
+
+_Encode = Callable[[Any], bytes]
+_Resolve = Optional[Callable[[str, Optional[tuple[int, ...]], Optional[tuple[int, ...]]], Any]]
+
+def save(
+    state: State,
+    planner: SavePlanner,
+    path: str,
+    group: Optional[Group],
+    encode: _Encode,
+    resolve: _Resolve,
+    options: SaveOptions,
+) -> TorchSaveReport: ...
+def load(
+    state: State, path: str, group: Optional[Group], options: LoadOptions
+) -> tuple[ReadReport, dict[str, bytes]]:
+    """The tensors are filled; the archives of the objects are still to be unpickled."""
+
+class Pending:
+    """A save in the background."""
+
+    def wait(self) -> TorchSaveReport: ...
+    def wait_staged(self) -> None: ...
+    def done(self) -> bool: ...
+    def cancel(self) -> None: ...
+    def progress(self) -> dict[str, Any]: ...
+
+class Saver:
+    """The background saves of one group. Options: overlapped, budget, max_in_flight, nice."""
+
+    def __init__(self, group: Optional[Group], options: dict[str, Any]) -> None: ...
+    def save(
+        self,
+        state: State,
+        planner: SavePlanner,
+        path: str,
+        encode: _Encode,
+        resolve: _Resolve,
+        options: SaveOptions,
+    ) -> Pending: ...
+    def guard(self) -> None: ...
+
+class Writer:
+    """Writes a checkpoint step by step, for planners and storages that are written in Python."""
+
+    def __init__(self, path: str, options: WriteOptions) -> None: ...
+    def set_up(
+        self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool
+    ) -> None: ...
+    def write(self, items: list[Item], resolve: Callable[[int], Any]) -> tuple[list[Place], bytes]:
+        """Places of the items, and an attachment for finish(). `resolve` gives bytes or a plain tensor."""
+    def finish(
+        self,
+        entries: list[Entry],
+        planner_data: Union[dict[str, tuple[Union[str, int], ...]], bytes, None],
+        ranks: list[tuple[list[Place], bytes]],
+    ) -> None: ...
+    def abandon(self) -> None: ...
+
+class Reader:
+    """Reads a checkpoint step by step."""
+
+    def __init__(self, path: str) -> None: ...
+    def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata: ...
+    def read(
+        self, items: list[Read], resolve: Callable[[int], Any], commit: Callable[[int], Any]
+    ) -> dict[int, bytes]:
+        """Archives of the objects, by position; the tensors that `resolve` gave are filled."""
+
+def dedup(plans: list[list[Item]], lowest_rank: bool) -> list[list[int]]:
+    """Which items of each plan stay, by position."""
+
+def cover_problem(size: _Numbers, chunks: list[Chunk]) -> Optional[tuple[str, str]]:
+    """What is wrong with chunks that ought to tile a tensor: ("out_of_bounds", "overlap" or "hole", text)."""
+
+def reshard(
+    size: _Numbers, stored: list[Chunk], wanted: list[Chunk]
+) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
+    """For every part they share: wanted, stored, offsets in the one, offsets in the other, lengths."""

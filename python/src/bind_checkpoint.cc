@@ -8,7 +8,7 @@
 
 #include "cairn/checkpoint.h"
 #include "cairn/error.h"
-#include "python.h"
+#include "values.h"
 
 using namespace nb::literals;
 
@@ -49,7 +49,51 @@ nb::dict describe(const Checkpoint& checkpoint, std::size_t at) {
 
 std::size_t position(const Checkpoint& checkpoint, std::string_view name) {
   if (const auto found = checkpoint.find_tensor(name)) return *found;
+  (void)checkpoint.read(name);  // says what is wrong, and which names are near
   throw Error(ErrorCode::kNotFound, "the checkpoint holds no tensor of this name").of_tensor(name);
+}
+
+// (position, dtype, shape, bytes), or None.
+nb::object find(const Checkpoint& checkpoint, std::string_view name) {
+  const auto found = checkpoint.find_tensor(name);
+  if (!found) return nb::none();
+  const TensorSummary& tensor = checkpoint.tensors()[*found];
+  return nb::make_tuple(*found, to_str(name_of(tensor.dtype)), to_tuple(tensor.shape), tensor.bytes);
+}
+
+Selection to_selection(const nb::list& ranges) {
+  Selection selection;
+  for (nb::handle range : ranges)
+    selection.push_back({nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1]),
+                         nb::cast<std::int64_t>(range[2])});
+  return selection;
+}
+
+// The selected elements as they are stored, or converted to another type, as a numpy array of bytes.
+nb::object read_part(const Checkpoint& checkpoint, std::size_t at, const nb::list& ranges, nb::handle dtype) {
+  if (at >= checkpoint.tensors().size()) throw nb::index_error("there are not so many tensors");
+  const Selection selection = to_selection(ranges);
+  const DType wanted = dtype.is_none() ? checkpoint.tensors()[at].dtype : to_dtype(dtype);
+  Tensor tensor;
+  {
+    nb::gil_scoped_release release;
+    tensor = checkpoint.read_at(at, selection);
+    if (tensor.view().dtype != wanted) {
+      const Tensor converted = Tensor::empty(wanted, tensor.view().shape);
+      copy(tensor.view(), converted.view());
+      tensor = converted;
+    }
+  }
+  return to_elements(tensor);
+}
+
+nb::object read_object(const Checkpoint& checkpoint, const std::string& name) {
+  Value value;
+  {
+    nb::gil_scoped_release release;
+    value = checkpoint.object(name);
+  }
+  return to_object(value, {name}, nb::none());
 }
 
 nb::list names(const Checkpoint& checkpoint) {
@@ -102,6 +146,7 @@ nb::tuple read_tensor(const Checkpoint& checkpoint, std::string_view name, std::
 void bind_checkpoint(nb::module_& m) {
   nb::class_<Checkpoint>(m, "Checkpoint")
       .def_prop_ro("format", [](const Checkpoint& self) { return name_of(self.format()); })
+      .def("__len__", [](const Checkpoint& self) { return self.tensors().size(); })
       .def("names", names)
       .def("tensors", tensors)
       .def("objects", objects)
@@ -109,7 +154,10 @@ void bind_checkpoint(nb::module_& m) {
           "info",
           [](const Checkpoint& self, std::string_view name) { return describe(self, position(self, name)); },
           "name"_a)
-      .def("read", read_tensor, "name"_a, "slice"_a = "");
+      .def("read", read_tensor, "name"_a, "slice"_a = "")
+      .def("find", find, "name"_a)
+      .def("read_part", read_part, "at"_a, "ranges"_a, "dtype"_a.none() = nb::none())
+      .def("object", read_object, "name"_a);
 
   m.def(
       "open", [](const std::filesystem::path& path) { return Checkpoint::open(path.string()); }, "path"_a,

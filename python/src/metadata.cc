@@ -22,12 +22,6 @@ nb::object offset_or_none(const std::optional<Shape>& offset) {
   return offset ? nb::object(to_tuple(*offset)) : nb::none();
 }
 
-DType to_dtype(nb::handle name) {
-  const std::string text = nb::cast<std::string>(name);
-  if (const auto dtype = dtype_from_name(text)) return *dtype;
-  throw Error(ErrorCode::kUnsupported, "the engine has no element type " + text);
-}
-
 Layout to_layout(nb::handle name) {
   const std::string text = nb::cast<std::string>(name);
   for (int i = 0; i <= static_cast<int>(Layout::kJagged); ++i)

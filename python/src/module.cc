@@ -8,6 +8,7 @@ NB_MODULE(_engine, m) {
   m.attr("__version__") = to_str(cairn::version());
   bind_errors(m);
   bind_checkpoint(m);
+  bind_plain(m);
   bind_state(m);
   bind_storage(m);  // Metadata, which a save returns
   bind_save(m);

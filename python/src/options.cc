@@ -13,20 +13,6 @@ std::chrono::nanoseconds to_time(nb::handle seconds) {
       std::chrono::duration<double>(nb::cast<double>(seconds)));
 }
 
-// Python's progress(phase, done, total). What it raises is lost: a bar is no reason to lose a checkpoint.
-ProgressCallback to_progress(nb::handle callable) {
-  if (callable.is_none()) return {};
-  const std::shared_ptr<void> held = owner_of(nb::borrow(callable));
-  return [held](const Progress& progress) {
-    nb::gil_scoped_acquire acquire;
-    try {
-      nb::handle(static_cast<PyObject*>(held.get()))(to_str(progress.phase), progress.done, progress.total);
-    } catch (nb::python_error& raised) {
-      raised.discard_as_unraisable("the progress of a save or load");
-    }
-  };
-}
-
 Verify to_verify(nb::handle name) {
   const std::string text = nb::cast<std::string>(name);
   if (text == "none") return Verify::kNone;
@@ -61,18 +47,43 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
   throw Error(ErrorCode::kInvalidArgument, "there is no option '" + name + "'");
 }
 
-}  // namespace
-
-void apply(nb::dict options, WriteOptions& write) {
+// Calls f with the name and value of every option.
+template <class F> void for_each_option(const nb::dict& options, const F& f) {
   for (const auto& [key, value] : options) {
-    const std::string name = nb::cast<std::string>(key);
-    if (!apply_write(name, value, write)) refuse(name);
+    const std::string name = to_text(key);
+    try {
+      f(name, value);
+    } catch (const nb::cast_error&) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "option '" + name + "' cannot be " + nb::cast<std::string>(nb::repr(value)));
+    }
   }
 }
 
+}  // namespace
+
+// What it raises is lost: a bar is no reason to lose a checkpoint.
+ProgressCallback to_progress(nb::handle callable) {
+  if (callable.is_none()) return {};
+  const std::shared_ptr<void> held = owner_of(nb::borrow(callable));
+  return [held](const Progress& progress) {
+    nb::gil_scoped_acquire acquire;
+    try {
+      nb::handle(static_cast<PyObject*>(held.get()))(to_str(progress.phase), progress.done, progress.total);
+    } catch (nb::python_error& raised) {
+      raised.discard_as_unraisable("the progress of a save or load");
+    }
+  };
+}
+
+void apply(nb::dict options, WriteOptions& write) {
+  for_each_option(options, [&](const std::string& name, nb::handle value) {
+    if (!apply_write(name, value, write)) refuse(name);
+  });
+}
+
 void apply(nb::dict options, SaveOptions& save) {
-  for (const auto& [key, value] : options) {
-    const std::string name = nb::cast<std::string>(key);
+  for_each_option(options, [&](const std::string& name, nb::handle value) {
     if (name == "coordinator_rank")
       save.coordinator_rank = nb::cast<int>(value);
     else if (name == "use_collectives")
@@ -83,12 +94,11 @@ void apply(nb::dict options, SaveOptions& save) {
       save.progress = to_progress(value);
     else if (!apply_write(name, value, save.write))
       refuse(name);
-  }
+  });
 }
 
 void apply(nb::dict options, LoadOptions& load) {
-  for (const auto& [key, value] : options) {
-    const std::string name = nb::cast<std::string>(key);
+  for_each_option(options, [&](const std::string& name, nb::handle value) {
     if (name == "coordinator_rank")
       load.coordinator_rank = nb::cast<int>(value);
     else if (name == "deadline")
@@ -109,7 +119,7 @@ void apply(nb::dict options, LoadOptions& load) {
       load.plan.replicas = nb::cast<bool>(value) ? ReplicaReads::kReadOnce : ReplicaReads::kReadAll;
     else
       refuse(name);
-  }
+  });
 }
 
 }  // namespace cairn::python

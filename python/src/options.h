@@ -13,7 +13,10 @@ namespace cairn::python {
 void apply(nb::dict options, SaveOptions& save);
 void apply(nb::dict options, WriteOptions& write);
 // Those of a load: "coordinator_rank", "deadline", "verify" ("none", "usual", "full"), "threads",
-// "memory_budget", "read_once", "allow_partial", "progress".
+// "memory_budget", "read_once", "allow_partial", "flatten", "progress".
 void apply(nb::dict options, LoadOptions& load);
+
+// Python's progress(phase, done, total), or None.
+ProgressCallback to_progress(nb::handle callable);
 
 }  // namespace cairn::python

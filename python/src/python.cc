@@ -106,6 +106,12 @@ Shape to_shape(nb::handle numbers) {
   return shape;
 }
 
+DType to_dtype(nb::handle name) {
+  const std::string text = to_text(name);
+  if (const auto dtype = dtype_from_name(text)) return *dtype;
+  throw Error(ErrorCode::kUnsupported, "the engine has no element type " + text);
+}
+
 void bind_errors(nb::module_& m) {
   nb::object type = make_error_type();
   m.attr("Error") = type;

@@ -31,6 +31,7 @@ nb::bytes to_bytes(std::string_view bytes);
 std::string_view bytes_of(nb::handle bytes);  // valid as long as the object
 nb::tuple to_tuple(const Shape& shape);
 Shape to_shape(nb::handle numbers);  // of a tuple or list of ints
+DType to_dtype(nb::handle name);     // "float32"
 
 // cairn.Error, and how C++'s errors become it. CheckpointError has `failures` too, {rank: Error}.
 void bind_errors(nb::module_& m);
@@ -56,6 +57,7 @@ void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& can
 
 // One for each file bind_*.cc.
 void bind_checkpoint(nb::module_& m);
+void bind_plain(nb::module_& m);
 void bind_state(nb::module_& m);
 void bind_save(nb::module_& m);
 void bind_load(nb::module_& m);

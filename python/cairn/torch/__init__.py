@@ -11,6 +11,7 @@ Data types and abstract bases (Metadata, SavePlan, SavePlanner, StorageWriter, .
 subclasses and pickles keep working.
 """
 
+from . import _needs_torch  # first: says in plain words what is missing where torch is  # noqa: F401, I001
 from torch.distributed.checkpoint import _extension
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import (
