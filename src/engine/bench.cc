@@ -155,9 +155,15 @@ class Bench {
                              save(state_, where, options);
                            });
     const auto forget = [&] { report_.cold = forget_cached(where) && report_.cold; };
-    report_.load = best_of(forget, [&] { load(state_, where, {.progress = advance_to("load")}); });
+    report_.load = best_of(forget, [&] {
+      LoadOptions options;
+      options.progress = advance_to("load");
+      load(state_, where, options);
+    });
     report_.verify = best_of(forget, [&] {
-      const VerifyReport found = verify(where, {.progress = advance_to("verify")});
+      VerifyOptions options;
+      options.progress = advance_to("verify");
+      const VerifyReport found = verify(where, options);
       if (!found.ok()) throw Error(ErrorCode::kCorrupt, to_string(found.problems.front()));
     });
     for (const auto& entry : std::filesystem::directory_iterator(where))

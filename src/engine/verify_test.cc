@@ -2,102 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <random>
 
 #include "base/test_errors.h"
-#include "cairn/cairn.h"
-#include "engine/test_dcp.h"
-#include "engine/test_states.h"
+#include "engine/test_verify.h"
 #include "format/safetensors.h"
 #include "storage/faulty.h"
 
 namespace cairn {
 namespace {
-
-using Files = std::shared_ptr<FileSystem>;
-
-constexpr std::uint64_t kMiB = 1 << 20;
-
-// Two tensors of several blocks, a small one and an object, in two files.
-StateDict large_state(int version) {
-  StateDict state;
-  state.set("big", Value(numbered({3, 1 << 18}, version)));
-  state.set("half", Value(numbered({3 << 17}, version + 1)));
-  state.set("small", Value(numbered({100}, version + 2)));
-  state.set("step", Value(version));
-  return state;
-}
-
-// Everything in one data file, with something changed.
-template <class Change> WriteOptions one_file(Change change) {
-  WriteOptions options;
-  options.files_per_rank = 1;
-  change(options);
-  return options;
-}
-WriteOptions one_file() {
-  return one_file([](WriteOptions&) {});
-}
-void with_zstd(WriteOptions& options) { options.transforms = {"zstd"}; }
-void with_strong_hashes(WriteOptions& options) { options.strong_hashes = true; }
-void without_checksums(WriteOptions& options) { options.checksums = false; }
-
-Files saved(const StateDict& state, WriteOptions options = {}) {
-  Files files = memory_file_system();
-  if (options.files_per_rank == 0) options.files_per_rank = 2;
-  const auto writer = dcp_writer(files, options);
-  SaveOptions how;
-  how.writer = writer.get();
-  save(state, "memory", how);
-  return files;
-}
-
-Files saved_by_ranks(int ranks) {
-  Files files = memory_file_system();
-  run_ranks(ranks, [&](Group& group) {
-    const auto writer = dcp_writer(files);
-    SaveOptions how;
-    how.group = &group;
-    how.use_collectives = false;
-    how.writer = writer.get();
-    save(trainer_state(group.rank(), ranks, 3), "memory", how);
-  });
-  return files;
-}
-
-// The names of the files of a kind, in order.
-std::vector<std::string> names(const FileSystem& files, DcpName::Kind kind) {
-  std::vector<std::string> found;
-  for (const FileEntry& entry : files.list())
-    if (const auto name = parse_dcp_name(entry.name); name && name->kind == kind) found.push_back(entry.name);
-  return found;
-}
-
-std::string manifest_in(const FileSystem& files) { return names(files, DcpName::Kind::kManifest).at(0); }
-
-// Where an item is.
-StorageInfo place_of(const FileSystem& files, const std::string& name) {
-  const Metadata metadata = read_dcp_metadata(*files.open(".metadata"));
-  for (std::size_t i = 0; i < metadata.storage_data.size(); ++i)
-    if (metadata.storage_data.fqn(i) == name) return metadata.storage_data.info(i);
-  throw Error(ErrorCode::kNotFound, name);
-}
-
-bool has(const VerifyReport& report, ProblemKind kind, std::string_view file = "",
-         std::string_view tensor = "", std::string_view text = "") {
-  return std::any_of(report.problems.begin(), report.problems.end(), [&](const Problem& p) {
-    return p.kind == kind && (file.empty() || p.file == file) && (tensor.empty() || p.tensor == tensor) &&
-           p.text.find(text) != p.text.npos;
-  });
-}
-
-std::string all_of(const VerifyReport& report) {
-  std::string text;
-  for (const Problem& problem : report.problems) text += to_string(problem) + "\n";
-  return text;
-}
 
 TEST(Verify, FindsNothingInASoundCheckpoint) {
   const Files files = saved(large_state(1));
@@ -273,131 +186,12 @@ TEST(Verify, FindsAReferenceToAnotherSavesFile) {
   EXPECT_TRUE(has(report, ProblemKind::kForeign, file)) << all_of(report);
 }
 
-// Checkpoints as torch writes them: no manifest, so what is odd stands in the metadata alone.
-struct VerifyTorch : testing::Test {
-  VerifyTorch() { maker.with_manifest = false; }
-  VerifyReport check() { return verify(*maker.in_memory()); }
-  DcpFiles maker;
-};
-
-TEST_F(VerifyTorch, FindsNothingInASoundCheckpoint) {
-  maker.whole("w", "__0_0.distcp", arange({4}));
-  maker.object("o", "__0_0.distcp", Value(5));
-  const VerifyReport report = check();
-  EXPECT_TRUE(report.ok()) << all_of(report);
-  EXPECT_GT(report.bytes_checked, 0U);
-  ASSERT_EQ(report.unchecked.size(), 1U);  // the description
-}
-
-TEST_F(VerifyTorch, FindsElementsThatNoChunkHolds) {
-  maker.tensor("w", {4});
-  maker.chunk("w", {{0}, {2}}, "__0_0.distcp", arange({2}));
-  EXPECT_TRUE(has(check(), ProblemKind::kUncovered, "", "w"));
-}
-
-TEST_F(VerifyTorch, FindsChunksAndObjectsWithoutAPlace) {
-  maker.tensor("w", {4});
-  std::get<TensorStorageMetadata>(maker.metadata.state_dict_metadata[0].second).chunks = {Box::whole({4})};
-  maker.metadata.state_dict_metadata.emplace_back("o", BytesStorageMetadata{});
-  const VerifyReport report = check();
-  EXPECT_TRUE(has(report, ProblemKind::kUncovered, ".metadata", "w"));
-  EXPECT_TRUE(has(report, ProblemKind::kUncovered, ".metadata", "o"));
-}
-
-TEST_F(VerifyTorch, FindsChunksThatOverlap) {
-  maker.tensor("w", {4});
-  maker.chunk("w", {{0}, {3}}, "__0_0.distcp", arange({3}));
-  maker.chunk("w", {{2}, {2}}, "__0_0.distcp", arange({2}));
-  EXPECT_TRUE(has(check(), ProblemKind::kOverlapping, "", "w"));
-}
-
-TEST_F(VerifyTorch, FindsItemsThatShareBytes) {
-  maker.whole("w", "__0_0.distcp", arange({4}));
-  maker.whole("v", "__0_0.distcp", arange({4}));
-  const Shape origin{0};
-  const auto row = maker.metadata.storage_data.find("w", &origin);
-  maker.metadata.storage_data.add({"v", origin, std::nullopt}, maker.metadata.storage_data.info(*row));
-  EXPECT_TRUE(has(check(), ProblemKind::kOverlapping, "__0_0.distcp"));
-}
-
-TEST_F(VerifyTorch, FindsChunksOutsideOfTheirTensor) {
-  maker.tensor("w", {4});
-  maker.chunk("w", {{2}, {4}}, "__0_0.distcp", arange({4}));
-  EXPECT_TRUE(has(check(), ProblemKind::kMisplaced, "", "w"));
-}
-
 TEST(Verify, FindsItemsThatTheManifestHasElsewhere) {
   DcpFiles maker;  // its manifest knows of no items
   maker.whole("w", data_file_name(0, 0, maker.save_id), arange({4}));
   const VerifyReport report = verify(*maker.in_memory());
   EXPECT_EQ(report.problems.size(), 1U) << all_of(report);
   EXPECT_TRUE(has(report, ProblemKind::kMisplaced, data_file_name(0, 0, maker.save_id), "w"));
-}
-
-TEST_F(VerifyTorch, FindsItemsOfAnotherShapeOrType) {
-  maker.tensor("w", {4});
-  maker.chunk("w", Box::whole({4}), "__0_0.distcp", arange({2, 2}));
-  EXPECT_TRUE(has(check(), ProblemKind::kMismatched, "__0_0.distcp", "w", "[2, 2]"));
-  maker.tensor("v", {4}, DType::kInt32);
-  maker.chunk("v", Box::whole({4}), "__0_0.distcp", arange({4}));
-  EXPECT_TRUE(has(check(), ProblemKind::kMismatched, "__0_0.distcp", "v", "float32"));
-  maker.tensor("u", {4});
-  maker.chunk("u", Box::whole({4}), "__0_0.distcp", Value("text"));
-  EXPECT_TRUE(has(check(), ProblemKind::kMismatched, "__0_0.distcp", "u", "no tensor"));
-}
-
-TEST_F(VerifyTorch, FindsItemsThatAreNoArchives) {
-  maker.tensor("w", {4});
-  maker.chunk("w", Box::whole({4}), "__0_0.distcp", arange({4}));
-  maker.metadata.state_dict_metadata.emplace_back("o", BytesStorageMetadata{});
-  maker.item({"o", std::nullopt, std::nullopt}, "__0_0.distcp", "rubbish");
-  EXPECT_TRUE(has(check(), ProblemKind::kUnreadable, "__0_0.distcp", "o"));
-}
-
-TEST_F(VerifyTorch, FindsMissingAndCutFiles) {
-  maker.whole("w", "__0_0.distcp", arange({4}));
-  maker.whole("v", "__1_0.distcp", arange({4}));
-  const Files files = maker.in_memory();
-  files->remove("__0_0.distcp");
-  put_file(*files, "__1_0.distcp", get_file(*files, "__1_0.distcp").substr(0, 100));
-  const VerifyReport report = verify(*files);
-  EXPECT_EQ(report.problems.size(), 2U) << all_of(report);
-  EXPECT_TRUE(has(report, ProblemKind::kMissing, "__0_0.distcp"));
-  EXPECT_TRUE(has(report, ProblemKind::kShort, "__1_0.distcp", "v"));
-}
-
-TEST_F(VerifyTorch, FindsAFlippedBitInEveryRecord) {
-  maker.whole("w", "__0_0.distcp", arange({64}));
-  const Files files = maker.in_memory();
-  const ZipReader zip(files->open("__0_0.distcp"), {});
-  for (const ZipEntry& entry : zip.entries()) {
-    if (entry.size == 0) continue;
-    flip_bit(*files, "__0_0.distcp", 8 * (entry.data_offset + entry.size / 2));
-    const VerifyReport report = verify(*files);
-    EXPECT_TRUE(has(report, ProblemKind::kFlipped, "__0_0.distcp", "w")) << entry.name << all_of(report);
-    flip_bit(*files, "__0_0.distcp", 8 * (entry.data_offset + entry.size / 2));
-  }
-}
-
-TEST_F(VerifyTorch, LooksIntoCompressedItems) {
-  const Files files = saved(large_state(1), one_file(with_zstd));
-  files->remove(manifest_in(*files));
-  EXPECT_EQ(verify(*files).problems.size(), 1U) << all_of(verify(*files));
-  const StorageInfo place = place_of(*files, "small");
-  flip_bit(*files, place.relative_path, static_cast<std::size_t>(place.offset + place.length / 2) * 8);
-  EXPECT_TRUE(has(verify(*files), ProblemKind::kUnreadable, place.relative_path, "small") ||
-              has(verify(*files), ProblemKind::kFlipped, place.relative_path, "small"));
-}
-
-TEST_F(VerifyTorch, DoesNotUnpackBeyondItsMemory) {
-  const Files files = saved(large_state(1), one_file(with_zstd));
-  files->remove(manifest_in(*files));
-  VerifyOptions options;
-  options.memory_budget = 2 * kMiB;
-  const VerifyReport report = verify(*files, options);
-  EXPECT_TRUE(std::any_of(report.unchecked.begin(), report.unchecked.end(), [](const Unchecked& u) {
-    return u.why.find("memory budget") != u.why.npos && u.bytes > 0;
-  }));
 }
 
 TEST(Verify, AMetadataFileThatCannotBeReadIsAProblem) {
@@ -412,65 +206,6 @@ TEST(Verify, AManifestThatCannotBeReadIsAProblem) {
   const Files files = saved(large_state(1));
   flip_bit(*files, manifest_in(*files), 800);
   EXPECT_TRUE(has(verify(*files), ProblemKind::kUnreadable, manifest_in(*files)));
-}
-
-// One bit, anywhere in any file.
-TEST(Verify, FindsEveryFlippedBit) {
-  const unsigned seed = std::random_device{}();
-  RecordProperty("seed", std::to_string(seed));
-  std::mt19937_64 random(seed);
-  const Files files = saved(trainer_state(0, 1, 1));
-  const std::vector<FileEntry> entries = files->list();
-  ASSERT_EQ(entries.size(), 4U);  // metadata, manifest, two data files
-  VerifyOptions options;
-  options.threads = 1;
-  for (int i = 0; i < 300; ++i) {
-    const FileEntry& entry = entries[static_cast<std::size_t>(i) % entries.size()];
-    const std::size_t bit = random() % (entry.size * 8);
-    flip_bit(*files, entry.name, bit);
-    EXPECT_FALSE(verify(*files, options).ok()) << entry.name << " bit " << bit << " seed " << seed;
-    flip_bit(*files, entry.name, bit);
-  }
-  EXPECT_TRUE(verify(*files).ok());
-}
-
-// Also where the description says which manifest is its own.
-TEST(Verify, FindsAFlippedBitInEveryByteOfTheDescription) {
-  StateDict state;
-  state.set("w", Value(numbered({3}, 1)));
-  const Files files = saved(state, one_file());
-  VerifyOptions options;
-  options.threads = 1;
-  for (const std::string& name : {std::string(".metadata"), manifest_in(*files)}) {
-    const std::size_t size = files->stat(name)->size;
-    for (std::size_t byte = 0; byte < size; ++byte) {
-      const std::size_t bit = byte * 8 + byte % 8;
-      flip_bit(*files, name, bit);
-      EXPECT_FALSE(verify(*files, options).ok()) << name << " bit " << bit;
-      flip_bit(*files, name, bit);
-    }
-  }
-}
-
-TEST(Verify, FindsEveryFlippedBitInStrongHashesToo) {
-  std::mt19937_64 random(11);
-  const Files files = saved(trainer_state(0, 1, 1), one_file(with_strong_hashes));
-  for (const FileEntry& entry : files->list()) {
-    flip_bit(*files, entry.name, random() % (entry.size * 8));
-    EXPECT_FALSE(verify(*files).ok()) << entry.name;
-  }
-}
-
-TEST(Verify, FindsEveryCutOfTheDescription) {
-  const Files files = saved(trainer_state(0, 1, 1));
-  for (const std::string& name : {std::string(".metadata"), manifest_in(*files)}) {
-    const std::string bytes = get_file(*files, name);
-    for (std::size_t size = 0; size < bytes.size(); size += 13) {
-      put_file(*files, name, bytes.substr(0, size));
-      EXPECT_FALSE(verify(*files).ok()) << name << " " << size;
-    }
-    put_file(*files, name, bytes);
-  }
 }
 
 TEST(Verify, LooksAtEveryRanksOwnFiles) {

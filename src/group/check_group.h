@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cairn/error.h"
@@ -21,6 +24,31 @@ inline void expect(bool good, const char* what, const Group& group) {
 inline std::string letter(int from, int to, std::size_t size) {
   std::string text(size, static_cast<char>('a' + (from * 7 + to) % 26));
   return text + fmt::format(" {} {}", from, to);
+}
+
+// What has come can be seen before it is taken; a hint is seen and never taken.
+inline void check_looking_ahead(Group& group, const Step& step, const Step& after) {
+  if (!group.looks_ahead()) return;
+  const auto seen = [&](int from, char expected) {
+    for (std::optional<char> byte; byte != expected; byte = group.peek(from, step)) {
+      expect(std::chrono::steady_clock::now() < step.deadline, "what was sent can be seen", group);
+      std::this_thread::yield();
+    }
+  };
+  const int last = group.size() - 1;
+  for (int to = 1; to <= last && group.rank() == 0; ++to) group.hint(to, '!', step);
+  if (group.rank() != 0) seen(0, '!');
+  if (group.rank() != 0) group.gather("mine", 0, step);
+  for (int from = 1; from <= last && group.rank() == 0; ++from) seen(from, 'm');
+  if (group.rank() == 0) {
+    const std::vector<std::string> all = group.gather("mine", 0, step);
+    for (const std::string& one : all) expect(one == "mine", "what was seen is still there", group);
+  }
+  const std::string said = group.scatter(
+      group.rank() == 0 ? std::vector<std::string>(static_cast<std::size_t>(group.size()), "after")
+                        : std::vector<std::string>(),
+      0, after);
+  expect(said == "after", "a hint is gone with the next step", group);
 }
 
 }  // namespace group_check
@@ -60,6 +88,8 @@ inline std::uint64_t check_group(Group& group, std::uint64_t first_step) {
              group);
     group.barrier(next());
   }
+  const Step step = next();
+  group_check::check_looking_ahead(group, step, next());
   for (int i = 0; i < 200; ++i) group.barrier(next());  // quick ones do not run into each other
   return number;
 }

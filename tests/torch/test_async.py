@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 import cairn.torch as dcp
 from ranks import run_ranks
-from states import check, make
+from torch_states import check, make
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

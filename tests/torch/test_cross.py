@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as stock
 
 import cairn.torch as cairn_dcp
 from ranks import run_ranks
-from states import KINDS, check, make
+from torch_states import KINDS, check, make
 
 SIDES = {"stock": stock, "cairn": cairn_dcp}
 RANKS = (1, 2, 4)

@@ -16,7 +16,7 @@ import torch.distributed.checkpoint.state_dict_saver as saver
 
 import cairn.torch
 from ranks import run_ranks
-from states import KINDS, check, make
+from torch_states import KINDS, check, make
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
