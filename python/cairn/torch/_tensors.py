@@ -52,7 +52,7 @@ def has_hooks(value: Any) -> bool:
     return hasattr(value, "__create_chunk_list__") and hasattr(value, "__get_tensor_shard__")
 
 
-def pieces_of(value: Any) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
+def pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
     """(global size, pieces on this rank) of a tensor that is cut over ranks; None for anything else.
 
     A DTensor whose mesh this rank is not part of has no pieces.
@@ -62,7 +62,7 @@ def pieces_of(value: Any) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
         if value.device_mesh.get_coordinate() is None:
             return tuple(value.shape), []
         if has_hooks(local):
-            return tuple(value.shape), _hooked(local)
+            return tuple(value.shape), _hooked(local, name)
         sizes, offsets = place_of_dtensor(value)
         return tuple(value.shape), [Piece(offsets, sizes, local)]
     if isinstance(value, ShardedTensor):
@@ -72,17 +72,17 @@ def pieces_of(value: Any) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
             Piece(tuple(s.metadata.shard_offsets), tuple(s.metadata.shard_sizes), s.tensor) for s in shards
         ]
     if has_hooks(value):
-        return tuple(value.size()), _hooked(value)
+        return tuple(value.size()), _hooked(value, name)
     if CheckpointableTensor is not None and isinstance(value, CheckpointableTensor):
         return tuple(value.global_shape), _slices(value)
     return None
 
 
-def _hooked(value: Any) -> list[Piece]:
+def _hooked(value: Any, name: str) -> list[Piece]:
     found = []
     for position, chunk in enumerate(value.__create_chunk_list__()):
         offsets = torch.Size(chunk.offsets)
-        tensor = value.__get_tensor_shard__(MetadataIndex("", offsets, position))
+        tensor = value.__get_tensor_shard__(MetadataIndex(name, offsets, position))
         found.append(Piece(tuple(chunk.offsets), tuple(chunk.sizes), tensor))
     return found
 
@@ -123,7 +123,7 @@ def plain_copy(tensor: torch.Tensor) -> Optional[torch.Tensor]:
 
 def for_saving(value: Any, name: str) -> Any:
     """The engine's question about a tensor that is not plain, when it saves."""
-    cut = pieces_of(value)
+    cut = pieces_of(value, name)
     if cut is None:
         copied = plain_copy(value) if isinstance(value, torch.Tensor) else None
         if copied is None:
@@ -145,7 +145,7 @@ class Destinations:
         self._borrowed: list[tuple[str, torch.Tensor, torch.Tensor]] = []
 
     def __call__(self, value: Any, name: str) -> Any:
-        cut = pieces_of(value)
+        cut = pieces_of(value, name)
         if cut is None:
             if not isinstance(value, torch.Tensor) or value.is_meta:
                 return None
