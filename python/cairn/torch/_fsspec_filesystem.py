@@ -10,7 +10,6 @@ from typing import Any, Iterator, Optional
 from fsspec.core import url_to_fs
 from torch.distributed.checkpoint.filesystem import FileSystemBase, SerializationFormat
 
-from ._streams import ReaderTransforms
 from .filesystem import FileSystemReader, FileSystemWriter
 
 __all__ = ["FsspecWriter", "FsspecReader"]
@@ -73,7 +72,25 @@ class FileSystem(FileSystemBase):
         return [str(name) for name in self.fs.ls(path, detail=False)]
 
 
-class FsspecWriter(FileSystemWriter):
+class _ThroughFsspec:
+    """What writer and reader share: the path, resolved again with the user's options when it changes."""
+
+    def _locate(self, path: str | os.PathLike, storage_options: dict[str, Any]) -> None:
+        self._storage_options = storage_options
+        self.fs = FileSystem()
+        self.path = self.fs.init_path(path, **storage_options)
+
+    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+        super().reset(None)  # type: ignore[misc]
+        if checkpoint_id:
+            self.path = self.fs.init_path(checkpoint_id, **self._storage_options)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        return FileSystem.validate_checkpoint_id(checkpoint_id)
+
+
+class FsspecWriter(_ThroughFsspec, FileSystemWriter):
     """FileSystemWriter through fsspec; further keywords go to the file system."""
 
     def __init__(
@@ -98,35 +115,12 @@ class FsspecWriter(FileSystemWriter):
             _extensions=_extensions,
             serialization_format=serialization_format,
         )
-        self._storage_options = kwargs
-        self.fs = FileSystem()
-        self.path = self.fs.init_path(path, **kwargs)
-
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
-        super().reset(None)
-        if checkpoint_id:
-            self.path = self.fs.init_path(checkpoint_id, **self._storage_options)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
+        self._locate(path, kwargs)
 
 
-class FsspecReader(FileSystemReader):
+class FsspecReader(_ThroughFsspec, FileSystemReader):
     """FileSystemReader through fsspec; further keywords go to the file system."""
 
     def __init__(self, path: str | os.PathLike, **kwargs: Any) -> None:
         super().__init__(path)
-        self._storage_options = kwargs
-        self.fs = FileSystem()
-        self.path = self.fs.init_path(path, **kwargs)
-        self.transforms = ReaderTransforms()
-
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
-        super().reset(None)
-        if checkpoint_id:
-            self.path = self.fs.init_path(checkpoint_id, **self._storage_options)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
-        return FileSystem.validate_checkpoint_id(checkpoint_id)
+        self._locate(path, kwargs)
