@@ -4,10 +4,12 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/sink.h"
 #include "base/source.h"
 #include "base/test_errors.h"
 #include "base/test_folder.h"
 #include "cairn/cairn.h"
+#include "cairn/verify.h"
 #include "engine/test_states.h"
 #include "format/manifest.h"
 #include "format/torch_file.h"
@@ -197,6 +199,44 @@ TEST_F(Save, ZstdItemsAreReadBack) {
   options.write.transforms = {"zstd"};
   save_on(2, path, 3, options);
   expect_version(path, 3);
+}
+
+// Encodes everything itself: tensors as ten times what they are, objects as the word "mine".
+struct EncodingPlanner : DefaultSavePlanner {
+  std::optional<std::string> resolve_archive(const WriteItem& item) override {
+    StringSink archive;
+    if (item.tensor_data) {
+      const Tensor tensor = DefaultSavePlanner::resolve_data(item).get<Tensor>();
+      Tensor changed = Tensor::empty(tensor.view().dtype, tensor.view().shape);
+      const auto* from = reinterpret_cast<const std::int32_t*>(tensor.view().data);
+      auto* to = reinterpret_cast<std::int32_t*>(changed.bytes().data());
+      for (std::int64_t i = 0; i < changed.view().numel(); ++i) to[i] = 10 * from[i];
+      write_torch_file(archive, Value(changed));
+    } else {
+      write_torch_file(archive, Value("mine"));
+    }
+    return archive.text;
+  }
+};
+
+TEST_F(Save, APlannerMayEncodeItemsItself) {
+  StateDict state;
+  Tensor tensor = Tensor::empty(DType::kInt32, {3});
+  for (int i = 0; i < 3; ++i) reinterpret_cast<std::int32_t*>(tensor.bytes().data())[i] = i;
+  state.set("w", Value(tensor));
+  state.set("step", Value(7));
+  for (const std::vector<std::string>& transforms : {std::vector<std::string>{}, {"zstd"}}) {
+    EncodingPlanner planner;
+    SaveOptions options;
+    options.planner = &planner;
+    options.write.transforms = transforms;
+    save(state, path, options);
+    const auto checkpoint = Checkpoint::open(path);
+    const Tensor stored = checkpoint->read("w");
+    EXPECT_EQ(reinterpret_cast<const std::int32_t*>(stored.view().data)[2], 20);
+    EXPECT_EQ(checkpoint->object("step"), Value("mine"));
+    EXPECT_TRUE(verify(path).ok());
+  }
 }
 
 TEST_F(Save, WithoutChecksumsThereIsNoManifest) {
