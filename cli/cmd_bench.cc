@@ -100,7 +100,7 @@ void print_async(std::string_view name, const AsyncTiming& timing, double limit,
 }
 
 void print_report(const BenchReport& report, bool kept, Output& out) {
-  const std::string_view system = report.file_system.empty() ? "unknown file system" : report.file_system;
+  const std::string system = report.file_system.empty() ? "unknown file system" : report.file_system;
   out.text(fmt::format("{} in {} and {}; {}, {}\n\n", human_bytes(report.bytes).view(),
                        counted(static_cast<std::uint64_t>(report.tensors), "tensor"),
                        counted(static_cast<std::uint64_t>(report.files), "file"), visible(system),

@@ -72,6 +72,7 @@ struct Copy3D {
 
 // The functions, found in the loaded library.
 struct Api {
+// A declaration, where parentheses would mean something else. NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define X(member, name, parameters) Result(*member) parameters = nullptr;
   CAIRN_CUDA_FUNCTIONS(X)
 #undef X
