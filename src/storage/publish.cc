@@ -44,7 +44,7 @@ Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptio
   if (!files.stat(metadata_name(rank))) return;
   if (!options.overwrite) {
     throw Error(ErrorCode::kConflict,
-                "there is a checkpoint already, and overwriting is off: save under another id")
+                "Checkpoint already exists, and overwriting is off: save under another id")
         .in_file(files.root());
   }
   remember_old_files();
