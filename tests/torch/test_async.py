@@ -113,3 +113,16 @@ def test_a_second_process_is_not_needed(tmp_path: Path) -> None:
     kind = dcp.AsyncCheckpointerType.PROCESS
     saved = dcp.async_save({"w": torch.ones(3)}, checkpoint_id=tmp_path, async_checkpointer_type=kind)
     assert list(saved.result().state_dict_metadata) == ["w"]
+
+
+def test_saves_with_cached_plans_do_not_share_a_planner(tmp_path: Path) -> None:
+    saves = []
+    for i in range(6):
+        planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+        state = {"w": torch.full((300, 1000), float(i)), "object": {i}}
+        saves.append(dcp.async_save(state, checkpoint_id=tmp_path / str(i), planner=planner))
+    for i, saved in enumerate(saves):
+        saved.result()
+        loaded = {"w": torch.zeros(300, 1000), "object": set()}
+        dcp.load(loaded, checkpoint_id=tmp_path / str(i))
+        assert loaded["w"].eq(i).all() and loaded["object"] == {i}

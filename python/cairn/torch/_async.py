@@ -174,7 +174,7 @@ def _start_native(
     if not no_dist:
         options["deadline"] = _dist.timeout_of(process_group)
     state, resolve = _native.prepare(state_dict, planner)
-    engine = _native.engine_planner(planner, process_group, no_dist, use_collectives)
+    engine = _native.engine_planner(planner, process_group, no_dist, use_collectives, may_cache=False)
     with as_checkpoint_exception("stage"):
         pending = saver.save(state, engine, path, _objects.encode, resolve, options)
     staged, saved = Future(), Future()

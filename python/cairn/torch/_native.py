@@ -18,10 +18,14 @@ from ._errors import as_checkpoint_exception
 _planners: dict[Any, Any] = {}
 
 
-def engine_planner(planner: Optional[Any], process_group: Any, no_dist: bool, use_collectives: bool) -> Any:
+def engine_planner(
+    planner: Optional[Any], process_group: Any, no_dist: bool, use_collectives: bool, may_cache: bool = True
+) -> Any:
+    """The engine's planner for one save. A cached one serves one save at a time: not saves in the background,
+    of which the next begins before the last has ended."""
     flatten = planner is None or planner.flatten_state_dict
     lowest = planner is not None and planner.dedup_save_to_lowest_rank
-    caches = planner is not None and planner._enable_plan_caching
+    caches = may_cache and planner is not None and planner._enable_plan_caching
     if not caches:
         return _engine.SavePlanner(flatten, lowest, False, not use_collectives)
     key = (type(planner), flatten, lowest, use_collectives, no_dist, id(process_group))
