@@ -177,7 +177,9 @@ class Saving {
 
   std::string write_part(const std::string& central) {
     SavePlan plan = decode_global_plan(as_bytes(central), role_.rank, role_.world_size);
-    return encode(write_plan(std::move(plan)), role_.rank, role_.world_size);
+    const WrittenData data = write_plan(std::move(plan));
+    require_wanted();  // the last bytes may have been written before anybody looked
+    return encode(data, role_.rank, role_.world_size);
   }
 
   void write(const std::string& central) {
