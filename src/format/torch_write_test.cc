@@ -32,7 +32,8 @@ Tensor view_of(const Tensor& t, std::int64_t first_element, Shape shape, Shape s
 
 std::string written(const Value& root, const TorchWriteOptions& options = {}) {
   StringSink sink;
-  EXPECT_EQ(write_torch_file(sink, root, options), sink.text.size());
+  const std::uint64_t bytes = write_torch_file(sink, root, options);
+  EXPECT_EQ(bytes, sink.text.size());
   return sink.text;
 }
 
