@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "cairn/load_report.h"
@@ -184,8 +185,14 @@ class EmptyStateDictLoadPlanner : public DefaultLoadPlanner {
 
   void set_up_planner(StateDict& state, const Metadata* metadata, bool is_coordinator) override;
 
+ protected:
+  // What an entry is read into; nullopt: it is not wanted. By default a new tensor of its size, or None for
+  // an object, if `keys` name it. `path` is null when the checkpoint does not say it.
+  virtual std::optional<Value> place_for(const std::string& fqn, const Path* path,
+                                         const StorageMetadata& stored);
+
  private:
-  std::optional<std::vector<std::string>> keys_;
+  std::optional<std::unordered_set<std::string>> keys_;
 };
 
 }  // namespace cairn

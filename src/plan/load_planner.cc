@@ -119,14 +119,14 @@ const LoadPlannerOptions& DefaultLoadPlanner::options() const { return state_->o
 
 EmptyStateDictLoadPlanner::EmptyStateDictLoadPlanner(std::optional<std::vector<std::string>> keys,
                                                      LoadPlannerOptions options)
-    : DefaultLoadPlanner(options), keys_(std::move(keys)) {}
+    : DefaultLoadPlanner(options) {
+  if (keys) keys_.emplace(keys->begin(), keys->end());
+}
 
 namespace {
 
-using Keys = std::unordered_set<std::string>;
-
 // A key names an entry by its flat name, or by the beginning of its path.
-bool includes(const Keys& keys, const std::string& fqn, const Path* path) {
+bool includes(const std::unordered_set<std::string>& keys, const std::string& fqn, const Path* path) {
   if (keys.contains(fqn)) return true;
   if (path == nullptr) return false;
   std::string prefix;
@@ -146,6 +146,13 @@ NameTable names_of(const PathMap& paths) {
 
 }  // namespace
 
+std::optional<Value> EmptyStateDictLoadPlanner::place_for(const std::string& fqn, const Path* path,
+                                                          const StorageMetadata& stored) {
+  if (keys_ && !includes(*keys_, fqn, path)) return std::nullopt;
+  const auto* tensor = std::get_if<TensorStorageMetadata>(&stored);
+  return tensor == nullptr ? Value() : Value(Tensor::empty(tensor->properties.dtype, tensor->size));
+}
+
 void EmptyStateDictLoadPlanner::set_up_planner(StateDict& state, const Metadata* metadata, bool) {
   if (!state.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "the state must be empty: it is built from the checkpoint");
@@ -156,18 +163,14 @@ void EmptyStateDictLoadPlanner::set_up_planner(StateDict& state, const Metadata*
   const auto* paths = std::get_if<PathMap>(&metadata->planner_data);
   const NameTable path_names = paths == nullptr ? NameTable() : names_of(*paths);
   const bool by_position = paths != nullptr && path_names.size() == paths->size();  // no name twice
-  const Keys keys = keys_ ? Keys(keys_->begin(), keys_->end()) : Keys();
   Flattened entries;
   for (const auto& [fqn, stored] : metadata->state_dict_metadata) {
     std::optional<Path> path;
     if (const auto at = path_names.find(fqn)) path = by_position ? paths->path(*at) : *paths->find(fqn);
-    if (keys_ && !includes(keys, fqn, path ? &*path : nullptr)) continue;
-    Value value;  // an object's place is kept by None until it arrives
-    if (const auto* tensor = std::get_if<TensorStorageMetadata>(&stored)) {
-      value = Tensor::empty(tensor->properties.dtype, tensor->size);
-    }
-    entries.push_back({fqn, path ? std::move(*path) : Path{fqn}, value});
-    set_element(state, entries.back().path, std::move(value));
+    std::optional<Value> value = place_for(fqn, path ? &*path : nullptr, stored);
+    if (!value) continue;
+    entries.push_back({fqn, path ? std::move(*path) : Path{fqn}, *value});
+    set_element(state, entries.back().path, std::move(*value));
   }
   // Cutting the new state into entries again could give other ones: a list of which only some were wanted.
   state_->original = &state;

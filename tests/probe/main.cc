@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
     {"load-plan", probe_load_plan},
     {"save", probe_save},
     {"load", probe_load},
+    {"load-optimizer", probe_load_optimizer},
 };
 
 int usage() {

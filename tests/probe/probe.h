@@ -15,3 +15,4 @@ int probe_plan(int argc, char** argv);
 int probe_load_plan(int argc, char** argv);
 int probe_save(int argc, char** argv);
 int probe_load(int argc, char** argv);
+int probe_load_optimizer(int argc, char** argv);

@@ -1,10 +1,13 @@
-// save DIR SPEC, load DIR SPEC: a state that is known from its description alone, by ranks that are threads.
+// save DIR SPEC, load DIR SPEC, load-optimizer DIR SPEC: a state that is known from its description alone, by
+// ranks that are threads.
 //
 // SPEC is JSON: {"ranks": 4, "tensors": [{"name": "a.w", "dtype": "float32", "shape": [4, 8], "seed": 1,
 // "mesh": [2, 2], "cuts": [0, 1]}...], "objects": {...}, options}. `cuts` has the dimension that each mesh
 // dimension cuts, -1 for none; without `mesh` every rank has the whole tensor. Byte k of a tensor, in
 // row-major order, is ((seed * 31 + k * 7919) >> 3) & 255. Options of save: "zstd", "files", "collectives",
 // "checksums". load fills such a state, compares every byte and prints what it read as one line.
+// load-optimizer takes {"ranks", "key", "parameters": {name: {"mesh", "cuts"}}} and prints, a line for each
+// rank, the float32 shards that came: {name: [[offsets, values]...]}.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -14,6 +17,7 @@
 
 #include "cairn/cairn.h"
 #include "cairn/layout.h"
+#include "cairn/optimizer.h"
 #include "probe.h"
 
 namespace {
@@ -155,5 +159,31 @@ int probe_load(int argc, char** argv) {
   fmt::print(R"({{"needed": {}, "read": {}, "verified": {}, "unverified": {}}})"
              "\n",
              sum.needed, sum.read, sum.verified, sum.unverified);
+  return 0;
+}
+
+int probe_load_optimizer(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const ordered_json spec = spec_from(argv[2]);
+  std::vector<ordered_json> found(spec["ranks"].get<std::size_t>());
+  run_ranks(spec["ranks"], [&](Group& group) {
+    OptimizerOptions options;
+    options.load.group = &group;
+    for (const auto& [name, cut] : spec["parameters"].items()) options.parameters[name] = layout_from(cut);
+    const StateDict state =
+        load_sharded_optimizer_state_dict(spec["key"].get<std::string>(), argv[1], options);
+    ordered_json& mine = found[static_cast<std::size_t>(group.rank())] = ordered_json::object();
+    for (const FlatEntry& entry : flatten(state)) {
+      const auto* tensor = entry.value.get_if<ShardedTensor>();
+      if (tensor == nullptr) continue;
+      for (const LocalShard& shard : tensor->shards) {
+        const auto* first = reinterpret_cast<const float*>(shard.data.view().data);
+        const std::vector<float> values(first, first + shard.box.sizes.numel());
+        const std::vector<std::int64_t> offsets(shard.box.offsets.begin(), shard.box.offsets.end());
+        mine[entry.name].push_back({offsets, values});
+      }
+    }
+  });
+  for (const ordered_json& rank : found) fmt::print("{}\n", rank.dump());
   return 0;
 }

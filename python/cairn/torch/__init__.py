@@ -29,6 +29,7 @@ from ._install import install, installed, uninstall
 from ._report import last_report
 from .default_planner import DefaultLoadPlanner, DefaultSavePlanner, _EmptyStateDictLoadPlanner
 from .filesystem import FileSystemReader, FileSystemWriter
+from .optimizer import load_sharded_optimizer_state_dict
 from .state_dict_loader import _load_state_dict_from_keys, load, load_state_dict
 from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_save, save, save_state_dict
 
@@ -60,6 +61,7 @@ __all__ = [
     "installed",
     "last_report",
     "load",
+    "load_sharded_optimizer_state_dict",
     "load_state_dict",
     "prepare",
     "save",

@@ -25,6 +25,7 @@ _MODULES = (
     "_storage_utils",
     "state_dict_saver",
     "state_dict_loader",
+    "optimizer",
 )
 _changed: list[tuple[ModuleType, str, Any]] = []
 
