@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
 from .. import _engine
-from . import _convert, _dist, _objects, _streams, _tensors, _ways, planner_helpers
+from . import _convert, _dist, _objects, _progress, _streams, _tensors, _ways, planner_helpers
 from ._errors import as_checkpoint_exception
 
 # The engine's planners, which remember plans: kept from save to save, as torch keeps its caches, by the class
@@ -89,7 +89,12 @@ def save(
     report: dict[str, Any],
 ) -> Metadata:
     path = os.fspath(writer.path)
-    options = {**writer.engine_options(), "coordinator_rank": coordinator_rank, "use_collectives": use_collectives}
+    options = {
+        **writer.engine_options(),
+        **_progress.engine_options(),
+        "coordinator_rank": coordinator_rank,
+        "use_collectives": use_collectives,
+    }
     group = None
     if not no_dist:
         group = _dist.engine_group(process_group)
@@ -160,7 +165,7 @@ def load(
     report: dict[str, Any],
 ) -> None:
     """Fills the tensors of the state in place and replaces its objects."""
-    options: dict[str, Any] = {"coordinator_rank": coordinator_rank}
+    options: dict[str, Any] = {"coordinator_rank": coordinator_rank, **_progress.engine_options()}
     flatten = True
     if planner is not None:
         flatten = planner.flatten_state_dict

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlanner
 from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
 
-from . import _dist, _native, _ways
+from . import _dist, _native, _progress, _ways
 from ._errors import CheckpointError
 from ._report import logger, reporting
 from ._stateful import is_stateful
@@ -44,16 +44,18 @@ def load(
     planner: Optional[LoadPlanner] = None,
     process_group: Optional[Any] = None,
     no_dist: bool = False,
+    progress: bool = False,
 ) -> None:
     """Loads a checkpoint into a state: tensors are filled in place, objects replaced, Stateful objects are given
     their states. Any number of ranks, cut in any way, whoever saved it.
 
-    The arguments are those of `torch.distributed.checkpoint.load`.
+    The arguments are those of `torch.distributed.checkpoint.load`. With `progress` rank 0 shows a bar while it reads,
+    if stderr is a terminal.
 
     >>> cairn.torch.load({"model": model, "step": 0}, checkpoint_id="run/step-7")
     """
     alone = _dist.is_alone(no_dist, "load")
-    with _profile():
+    with _profile(), _progress.shown(progress, "load"):
         storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
         # Sorted, so that all ranks ask their Stateful objects in the same order.
         keys = sorted(state_dict)

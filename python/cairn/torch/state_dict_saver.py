@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
 
-from . import _async, _dist, _native, _ways
+from . import _async, _dist, _native, _progress, _ways
 from ._report import reporting
 from ._stateful import is_stateful
 from ._storage_utils import _storage_setup
@@ -49,17 +49,19 @@ def save(
     process_group: Optional[Any] = None,
     no_dist: bool = False,
     use_collectives: bool = True,
+    progress: bool = False,
 ) -> Metadata:
     """Saves a state: every rank of the group calls it, and when it returns the checkpoint is there, whole.
 
     The arguments and the format are those of `torch.distributed.checkpoint.save`. When it fails it raises
-    `CheckpointException` on every rank, and the checkpoint that was there before is still there.
+    `CheckpointException` on every rank, and the checkpoint that was there before is still there. With `progress`
+    rank 0 shows a bar while it writes, if stderr is a terminal.
 
     >>> cairn.torch.save({"model": model, "step": 7}, checkpoint_id="run/step-7")
     """
     alone = _dist.is_alone(no_dist, "save")
     storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
-    with _profile():
+    with _profile(), _progress.shown(progress, "save"):
         return _save_state_dict(
             _stateful_to_state_dict(state_dict),
             storage_writer,

@@ -1,0 +1,66 @@
+"""A progress bar for saves and loads: on rank 0, when stderr is a terminal. tqdm's where it is installed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Iterator, Optional
+
+import torch.distributed as dist
+
+_bar: ContextVar[Optional["_Bar"]] = ContextVar("cairn_progress", default=None)
+
+
+class _Bar:
+    """Called by the engine's threads, one at a time, with bytes."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._drawn: Optional[Any] = None  # tqdm's bar
+        self._percent = -1
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            self._draw_plainly(done, total)
+            return
+        if self._drawn is None:
+            self._drawn = tqdm(total=total, desc=self._title, unit="B", unit_scale=True, leave=False, file=sys.stderr)
+        self._drawn.total = total
+        self._drawn.update(done - self._drawn.n)
+
+    def _draw_plainly(self, done: int, total: int) -> None:
+        percent = 100 * done // max(total, 1)
+        if percent != self._percent:
+            self._percent = percent
+            print(f"\r{self._title} {percent:3d} %", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._drawn is not None:
+            self._drawn.close()
+        elif self._percent >= 0:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def shown(wanted: bool, title: str) -> Iterator[None]:
+    """A bar for the save or load inside, if it is wanted and somebody can see it."""
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    if not wanted or rank != 0 or not sys.stderr.isatty():
+        yield
+        return
+    bar = _Bar(title)
+    before = _bar.set(bar)
+    try:
+        yield
+    finally:
+        _bar.reset(before)
+        bar.close()
+
+
+def engine_options() -> dict[str, Any]:
+    """What the engine is told about it."""
+    bar = _bar.get()
+    return {} if bar is None else {"progress": bar}
