@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,7 @@ def run(path: Path, without_tqdm: bool, at_terminal: bool) -> str:
         assert done.stdout == "through\n", done.stderr
         return done.stderr
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # new ones have no width
     with subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
