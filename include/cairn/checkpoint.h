@@ -94,6 +94,9 @@ class Checkpoint {
   // bound. Error kNotFound for an unknown name (with near names), kInvalidArgument for a bad selection.
   Tensor read(std::string_view tensor, const Selection& selection = {}) const;
   virtual Tensor read_at(std::size_t tensor, const Selection& selection) const = 0;
+  // The same into memory of the caller's, whose shape is the selection's. Values convert as copy() converts
+  // them when its element type is another.
+  virtual void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const = 0;
 
   // An object's plain value, or an Opaque when it is a class of somebody's own.
   virtual Value object(std::string_view name) const = 0;

@@ -42,6 +42,10 @@ class FileWriter {
   // Whether writes that are multiples of kDirectAlignment in address, offset and length are worth a copy.
   virtual bool prefers_alignment() const { return false; }
 
+  // Fills `to` with what was written there, for who wants to be sure before commit(). False where a file
+  // cannot be read before it is there.
+  virtual bool read_back(std::uint64_t /*offset*/, std::span<std::byte> /*to*/) { return false; }
+
   // Makes the file durable, then visible. Call once, last, with no write under way. When it throws, the
   // file is condemned: what it held has to be written again, to a new one.
   virtual void commit() = 0;

@@ -53,15 +53,14 @@ void check_chunk_rank(const Box& chunk, const Shape& shape) {
                           to_string(chunk.sizes), to_string(shape)));
 }
 
-}  // namespace
+// Which chunks a selection takes elements from, and where those go.
+struct Assembly {
+  Selection complete;
+  std::vector<Part> parts;
+  std::vector<Box> boxes;  // in the result, by part
 
-Tensor assemble(std::string_view name, DType dtype, const Shape& shape, const std::vector<Box>& chunks,
-                const Selection& selection, const ChunkReader& reader) {
-  try {
-    const Selection complete = complete_selection(selection, shape);
-    const Shape result_shape = shape_of(complete);
-    std::vector<Part> parts;
-    std::vector<Box> boxes;
+  Assembly(const Shape& shape, const std::vector<Box>& chunks, const Selection& selection)
+      : complete(complete_selection(selection, shape)) {
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       check_chunk_rank(chunks[i], shape);
       std::optional<SelectedPart> part = part_in_box(complete, chunks[i]);
@@ -70,13 +69,43 @@ Tensor assemble(std::string_view name, DType dtype, const Shape& shape, const st
       boxes.push_back(std::move(part->to));
     }
     check_cover(complete, boxes);
-    const auto elements = static_cast<std::uint64_t>(result_shape.numel());
-    check_growth(checked_mul<std::uint64_t>(elements, item_size(dtype)), parts, reader);
-    Tensor result = Tensor::empty(dtype, result_shape);
+  }
+
+  void read(const ChunkReader& reader, const TensorView& to) const {
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      reader.read(parts[i].chunk, parts[i].from, result.view().narrow(boxes[i]));
+      reader.read(parts[i].chunk, parts[i].from, to.narrow(boxes[i]));
     }
+  }
+};
+
+}  // namespace
+
+Tensor assemble(std::string_view name, DType dtype, const Shape& shape, const std::vector<Box>& chunks,
+                const Selection& selection, const ChunkReader& reader) {
+  try {
+    const Assembly assembly(shape, chunks, selection);
+    const Shape result_shape = shape_of(assembly.complete);
+    const auto elements = static_cast<std::uint64_t>(result_shape.numel());
+    check_growth(checked_mul<std::uint64_t>(elements, item_size(dtype)), assembly.parts, reader);
+    Tensor result = Tensor::empty(dtype, result_shape);
+    assembly.read(reader, result.view());
     return result;
+  } catch (Error& e) {
+    e.of_tensor(name);
+    throw;
+  }
+}
+
+void assemble_into(std::string_view name, const Shape& shape, const std::vector<Box>& chunks,
+                   const Selection& selection, const ChunkReader& reader, const TensorView& to) {
+  try {
+    const Assembly assembly(shape, chunks, selection);
+    if (to.shape != shape_of(assembly.complete)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("a selection of shape {} does not go into memory of shape {}",
+                              to_string(shape_of(assembly.complete)), to_string(to.shape)));
+    }
+    assembly.read(reader, to);
   } catch (Error& e) {
     e.of_tensor(name);
     throw;

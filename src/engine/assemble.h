@@ -25,4 +25,8 @@ class ChunkReader {
 Tensor assemble(std::string_view name, DType dtype, const Shape& shape, const std::vector<Box>& chunks,
                 const Selection& selection, const ChunkReader& reader);
 
+// The same into memory that is there; Error kInvalidArgument when its shape is not the selection's.
+void assemble_into(std::string_view name, const Shape& shape, const std::vector<Box>& chunks,
+                   const Selection& selection, const ChunkReader& reader, const TensorView& to);
+
 }  // namespace cairn

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/large_block.h"
+#include "cairn/storage.h"
 #include "engine/assemble.h"
 #include "engine/description.h"
 #include "engine/file_list.h"
@@ -22,6 +23,16 @@ namespace {
 
 // zstd's best: a block of 128 KiB in four bytes.
 constexpr std::uint64_t kMostTransformGrowth = 32768;
+constexpr std::size_t kMostOpen = 64;
+constexpr std::uint64_t kMostHeld = 32U << 20;  // of items whose transforms are undone
+
+OpenFiles::Wrap wrap_with(SourceChecks* checks) {
+  if (checks == nullptr) return {};
+  return [checks](const std::string& name, std::shared_ptr<const ByteSource> file) {
+    return checks->checked(name, std::move(file));
+  };
+}
+
 // A place in a file as the metadata gives it; a negative one is no place and fails when it is read.
 std::uint64_t as_size(std::int64_t n) { return n < 0 ? 0 : static_cast<std::uint64_t>(n); }
 
@@ -51,13 +62,14 @@ class DcpCheckpoint::Reader final : public ChunkReader {
   void read(std::size_t chunk, const Selection& from, const TensorView& to) const override {
     const std::size_t entry = entry_of(chunk);
     const Box& box = tensor_.chunks[chunk];
-    const Item item = checkpoint_.open_item(entry, most_tensor_bytes(box, tensor_.properties.dtype));
+    const auto item = checkpoint_.open_chunk(entry, box, tensor_.properties.dtype);
     try {
-      const auto file = open_item_archive(item.bytes, checkpoint_.limits_);
-      read_box(elements_of(*file, chunk_in(*file, box)), from, to);
+      const TorchFile& archive = *item->archive;
+      read_checked(elements_of(archive, chunk_in(archive, box)), from, to, checkpoint_.checks_.get(),
+                   item->offset_in_file);
     } catch (const Error& e) {
-      if (item.transformed) throw;
-      throw from_start_of_file(e, item.offset_in_file, item.bytes->name());
+      if (item->transformed) throw;
+      throw from_start_of_file(e, item->offset_in_file, item->file);
     }
   }
 
@@ -79,8 +91,25 @@ class DcpCheckpoint::Reader final : public ChunkReader {
   const TensorStorageMetadata& tensor_;
 };
 
+// With the manifests as checksums of the data files.
+std::unique_ptr<Checkpoint> open_checked_dcp(std::shared_ptr<const Directory> directory,
+                                             const std::vector<std::string>& metadata_files,
+                                             const Limits& limits, std::shared_ptr<SourceChecks> checks) {
+  const auto files = posix_file_system(directory->path());
+  std::vector<Metadata> parsed;
+  const std::string bytes = fetch_dcp_description(*files, true, limits, &parsed);
+  Description description = read_description(bytes, files->root(), true, limits, std::move(parsed));
+  if (description.has_manifest) checks->set_manifest(std::move(description.sums));
+  return std::make_unique<DcpCheckpoint>(std::move(directory), std::move(description.metadata),
+                                         metadata_files, limits, std::vector<std::string>(),
+                                         std::move(checks));
+}
+
 std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
-                                     const std::vector<std::string>& metadata_files, const Limits& limits) {
+                                     const std::vector<std::string>& metadata_files, const Limits& limits,
+                                     std::shared_ptr<SourceChecks> checks) {
+  if (checks != nullptr)
+    return open_checked_dcp(std::move(directory), metadata_files, limits, std::move(checks));
   std::vector<Metadata> parts;
   std::vector<std::string> manifests;
   for (const std::string& name : metadata_files) {
@@ -101,11 +130,13 @@ std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
 
 DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
                              std::vector<std::string> metadata_files, const Limits& limits,
-                             std::vector<std::string> manifests)
+                             std::vector<std::string> manifests, std::shared_ptr<SourceChecks> checks)
     : metadata_(std::move(metadata)),
       metadata_files_(std::move(metadata_files)),
       manifests_(std::move(manifests)),
-      open_files_(std::move(directory), limits),
+      checks_(std::move(checks)),
+      open_items_(checks_ == nullptr ? nullptr : std::make_unique<OpenItems>(kMostHeld)),
+      open_files_(std::move(directory), limits, Links::kRefuse, kMostOpen, wrap_with(checks_.get())),
       limits_(limits) {
   summarize();
 }
@@ -192,6 +223,29 @@ Tensor DcpCheckpoint::read_at(std::size_t tensor, const Selection& selection) co
                   Reader(*this, name, stored));
 }
 
+void DcpCheckpoint::read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const {
+  const TensorStorageMetadata& stored = tensor_metadata(tensor);
+  const std::string_view name = tensors_[tensor].name;
+  assemble_into(name, stored.size, stored.chunks, selection, Reader(*this, name, stored), to);
+}
+
+std::shared_ptr<const OpenItem> DcpCheckpoint::open_chunk(std::size_t entry, const Box& box,
+                                                          DType dtype) const {
+  const auto open = [&] {
+    const Item item = open_item(entry, most_tensor_bytes(box, dtype));
+    OpenItem opened{nullptr, item.bytes->name(), item.offset_in_file, item.transformed, 0};
+    if (item.transformed) opened.held = item.bytes->size();
+    try {
+      opened.archive = open_item_archive(item.bytes, limits_);
+    } catch (const Error& e) {
+      if (item.transformed) throw;
+      throw from_start_of_file(e, item.offset_in_file, item.bytes->name());
+    }
+    return opened;
+  };
+  return open_items_ == nullptr ? std::make_shared<const OpenItem>(open()) : open_items_->get(entry, open);
+}
+
 // The item's bytes as they are in the file, checked to be there.
 std::shared_ptr<const ByteSource> DcpCheckpoint::stored_bytes_of(std::size_t entry) const {
   const StorageData& storage = metadata_.storage_data;
@@ -220,6 +274,12 @@ DcpCheckpoint::Item DcpCheckpoint::open_item(std::size_t entry, std::uint64_t ma
   } catch (const Error& e) {
     throw from_start_of_file(e, static_cast<std::uint64_t>(metadata_.storage_data.offset(entry)), name);
   }
+}
+
+std::shared_ptr<const ByteSource> DcpCheckpoint::object_archive(std::string_view name) const {
+  const std::optional<std::size_t> entry = metadata_.storage_data.find(name, nullptr);
+  if (!entry) fail_to_find_object(name);
+  return open_item(*entry, most_object_bytes(as_size(metadata_.storage_data.length(*entry)), limits_)).bytes;
 }
 
 Value DcpCheckpoint::object(std::string_view name) const {

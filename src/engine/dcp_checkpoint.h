@@ -10,6 +10,8 @@
 #include "base/pod_vector.h"
 #include "cairn/checkpoint.h"
 #include "engine/open_files.h"
+#include "engine/open_items.h"
+#include "engine/source_checks.h"
 
 namespace cairn {
 
@@ -41,7 +43,7 @@ class DcpCheckpoint final : public Checkpoint {
   // `manifests` are the names of those that the metadata files ask for.
   DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
                 std::vector<std::string> metadata_files, const Limits& limits,
-                std::vector<std::string> manifests = {});
+                std::vector<std::string> manifests = {}, std::shared_ptr<SourceChecks> checks = nullptr);
 
   Format format() const override { return Format::kDcp; }
   const std::vector<TensorSummary>& tensors() const override { return tensors_; }
@@ -51,7 +53,10 @@ class DcpCheckpoint final : public Checkpoint {
   std::vector<std::pair<std::string, std::string>> facts() const override;
   const Metadata* metadata() const override { return &metadata_; }
   Tensor read_at(std::size_t tensor, const Selection& selection) const override;
+  void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const override;
   Value object(std::string_view name) const override;
+  // An object as it is stored, its transforms undone: a whole archive of torch.save.
+  std::shared_ptr<const ByteSource> object_archive(std::string_view name) const;
 
  private:
   class Reader;
@@ -64,12 +69,15 @@ class DcpCheckpoint final : public Checkpoint {
   };
   std::shared_ptr<const ByteSource> stored_bytes_of(std::size_t entry) const;
   Item open_item(std::size_t entry, std::uint64_t max_bytes) const;
+  std::shared_ptr<const OpenItem> open_chunk(std::size_t entry, const Box& box, DType dtype) const;
   void summarize();
   const TensorStorageMetadata& tensor_metadata(std::size_t tensor) const;
 
   Metadata metadata_;
   std::vector<std::string> metadata_files_;
   std::vector<std::string> manifests_;
+  std::shared_ptr<SourceChecks> checks_;           // null: only what comes along is checked
+  mutable std::unique_ptr<OpenItems> open_items_;  // with checks_ only
   OpenFiles open_files_;
   Limits limits_;
   std::vector<TensorSummary> tensors_;

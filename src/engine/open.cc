@@ -62,16 +62,17 @@ std::string checkpoints_below(const Directory& directory, const std::vector<Dire
       .in_file(directory.path());
 }
 
-std::unique_ptr<Checkpoint> open_directory(const std::string& path, const Limits& limits) {
+std::unique_ptr<Checkpoint> open_directory(const std::string& path, const Limits& limits,
+                                           const std::shared_ptr<SourceChecks>& checks) {
   const std::shared_ptr<const Directory> directory = Directory::open(path);
   struct stat status;
   // A checkpoint may have ten thousand files; .metadata is looked for before they are listed.
   if (::fstatat(directory->descriptor(), kMetadataFile.data(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
-    return open_dcp(directory, {std::string(kMetadataFile)}, limits);
+    return open_dcp(directory, {std::string(kMetadataFile)}, limits, checks);
   }
   const std::vector<DirectoryEntry> entries = directory->list();
   const std::vector<std::string> rank_local = rank_local_metadata(entries);
-  if (!rank_local.empty()) return open_dcp(directory, rank_local, limits);
+  if (!rank_local.empty()) return open_dcp(directory, rank_local, limits, checks);
   if (has_file(entries, kIndexFile) || has_ending(entries, ".safetensors")) {
     return open_hugging_face(directory, limits);
   }
@@ -96,7 +97,8 @@ bool looks_like_legacy_torch(std::string_view head) {
   return pickle || (head.size() >= 262 && head.substr(257, 5) == "ustar");
 }
 
-std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limits& limits) {
+std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limits& limits,
+                                             const std::shared_ptr<SourceChecks>& checks) {
   const std::shared_ptr<const ByteSource> source = open_file(path);
   std::string head(std::min<std::uint64_t>(source->size(), 512), '\0');
   source->read_at(0, std::as_writable_bytes(std::span(head)));
@@ -105,7 +107,7 @@ std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limi
         .in_file(path);
   }
   if (head.starts_with("PK\3\4") || looks_like_legacy_torch(head))
-    return open_torch_checkpoint(source, limits);
+    return open_torch_checkpoint(source, limits, checks);
   if (head.size() > 8 && head[8] == '{' && load<std::uint64_t>(head.data()) <= source->size() - 8) {
     return open_safetensors(source, limits);
   }
@@ -142,6 +144,11 @@ std::string_view name_of(Format format) {
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& path, const Limits& limits) {
+  return open_checkpoint(path, limits, nullptr);
+}
+
+std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path, const Limits& limits,
+                                            const std::shared_ptr<SourceChecks>& checks) {
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) {
     const int os_error = errno;
@@ -150,9 +157,9 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& path, const Limi
     }
     throw Error(ErrorCode::kIo, "cannot open").in_file(path).with_errno(os_error);
   }
-  if (S_ISDIR(status.st_mode)) return open_directory(path, limits);
-  if (is_metadata_name(base_name(path))) return open_directory(folder_of(path), limits);
-  return open_single_file(path, limits);
+  if (S_ISDIR(status.st_mode)) return open_directory(path, limits, checks);
+  if (is_metadata_name(base_name(path))) return open_directory(folder_of(path), limits, checks);
+  return open_single_file(path, limits, checks);
 }
 
 Tensor Checkpoint::read(std::string_view tensor, const Selection& selection) const {

@@ -8,8 +8,8 @@
 namespace cairn {
 
 OpenFiles::OpenFiles(std::shared_ptr<const Directory> root, const Limits& limits, Links links,
-                     std::size_t capacity)
-    : root_(std::move(root)), limits_(limits), links_(links), capacity_(capacity) {}
+                     std::size_t capacity, Wrap wrap)
+    : root_(std::move(root)), limits_(limits), links_(links), capacity_(capacity), wrap_(std::move(wrap)) {}
 
 std::shared_ptr<const ByteSource> OpenFiles::get(const std::string& name) const {
   {
@@ -24,6 +24,7 @@ std::shared_ptr<const ByteSource> OpenFiles::get(const std::string& name) const 
   // at the same time; the second one's is used from then on.
   check_relative_path(name, limits_);
   std::shared_ptr<const ByteSource> file = open_file_beneath(*root_, name, links_);
+  if (wrap_) file = wrap_(name, std::move(file));
   const std::lock_guard lock(mutex_);
   if (kept_.size() >= capacity_) drop_oldest();
   kept_[name] = {file, ++uses_};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,8 +17,12 @@ namespace cairn {
 // reading, so that a checkpoint of ten thousand files does not run out of descriptors.
 class OpenFiles {
  public:
+  // What a file looks like to those who get it: the file itself, or something that reads from it.
+  using Wrap = std::function<std::shared_ptr<const ByteSource>(const std::string& name,
+                                                               std::shared_ptr<const ByteSource> file)>;
+
   OpenFiles(std::shared_ptr<const Directory> root, const Limits& limits, Links links = Links::kRefuse,
-            std::size_t capacity = 64);
+            std::size_t capacity = 64, Wrap wrap = {});
 
   // A file by its name in the checkpoint. Error kCorrupt for a name that could lead elsewhere, and
   // whatever opening it gives.
@@ -37,6 +42,7 @@ class OpenFiles {
   Limits limits_;
   Links links_;
   std::size_t capacity_;
+  Wrap wrap_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<std::string, Kept> kept_;
   mutable std::uint64_t uses_ = 0;

@@ -107,8 +107,11 @@ class SafetensorsCheckpoint final : public Checkpoint {
   }
 
   Tensor read_at(std::size_t tensor, const Selection& selection) const override;
+  void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const override;
 
   Value object(std::string_view name) const override { fail_to_find_object(name); }
+
+  const SafetensorsIndex& index() const { return index_; }
 
  private:
   class Reader;
@@ -130,6 +133,12 @@ class SafetensorsCheckpoint final : public Checkpoint {
     if (tensor < pieces_.size()) return pieces_[tensor];
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("tensor number {} of a checkpoint that has {}", tensor, pieces_.size()));
+  }
+
+  static std::vector<Box> boxes_of(const std::vector<Piece>& pieces) {
+    std::vector<Box> boxes;
+    for (const Piece& piece : pieces) boxes.push_back({piece.offsets, piece.entry->shape});
+    return boxes;
   }
 
   void add_file(std::uint32_t number, const Limits& limits) {
@@ -244,10 +253,16 @@ class SafetensorsCheckpoint::Reader final : public ChunkReader {
 
 Tensor SafetensorsCheckpoint::read_at(std::size_t tensor, const Selection& selection) const {
   const std::vector<Piece>& pieces = pieces_of(tensor);
-  std::vector<Box> boxes;
-  for (const Piece& piece : pieces) boxes.push_back({piece.offsets, piece.entry->shape});
   const TensorSummary& summary = tensors_[tensor];
-  return assemble(summary.name, summary.dtype, summary.shape, boxes, selection, Reader(*this, pieces));
+  return assemble(summary.name, summary.dtype, summary.shape, boxes_of(pieces), selection,
+                  Reader(*this, pieces));
+}
+
+void SafetensorsCheckpoint::read_into(std::size_t tensor, const Selection& selection,
+                                      const TensorView& to) const {
+  const std::vector<Piece>& pieces = pieces_of(tensor);
+  assemble_into(tensors_[tensor].name, tensors_[tensor].shape, boxes_of(pieces), selection,
+                Reader(*this, pieces), to);
 }
 
 SafetensorsHeader read_header(const ByteSource& source, const Limits& limits) {
@@ -269,6 +284,15 @@ std::vector<std::string> files_of(const SafetensorsIndex& index) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> missing_tensors(const Checkpoint& checkpoint) {
+  std::vector<std::pair<std::string, std::string>> missing;
+  const auto* directory = dynamic_cast<const SafetensorsCheckpoint*>(&checkpoint);
+  if (directory == nullptr) return missing;
+  for (const auto& [tensor, file] : directory->index().weight_map)
+    if (!checkpoint.find_tensor(tensor)) missing.emplace_back(tensor, file);
+  return missing;
+}
 
 std::unique_ptr<Checkpoint> open_safetensors(const std::shared_ptr<const ByteSource>& source,
                                              const Limits& limits) {

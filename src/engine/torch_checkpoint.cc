@@ -6,7 +6,9 @@
 
 #include "base/checked.h"
 #include "engine/assemble.h"
+#include "engine/convert_source.h"
 #include "engine/formats.h"
+#include "engine/source_checks.h"
 #include "engine/torch_elements.h"
 
 namespace cairn {
@@ -27,8 +29,11 @@ Flattened entries_of(const Value& root) {
 
 class TorchCheckpoint final : public Checkpoint {
  public:
-  TorchCheckpoint(std::unique_ptr<TorchFile> file, const Limits& limits)
-      : file_(std::move(file)), limits_(limits), entries_(entries_of(file_->root())) {
+  TorchCheckpoint(std::unique_ptr<TorchFile> file, const Limits& limits, std::shared_ptr<SourceChecks> checks)
+      : file_(std::move(file)),
+        limits_(limits),
+        checks_(std::move(checks)),
+        entries_(entries_of(file_->root())) {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       const FlatEntry& entry = entries_[i];
       if (const auto* tensor = entry.value.get_if<StoredTensor>()) {
@@ -82,6 +87,11 @@ class TorchCheckpoint final : public Checkpoint {
     const TorchFile::Stored& stored = stored_at(tensor);
     return read_stored(tensors_[tensor].name, stored, selection);
   }
+
+  void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const override;
+
+  const TorchFile& file() const { return *file_; }
+  const Flattened& entries() const { return entries_; }
 
   Value object(std::string_view name) const override {
     for (std::size_t i = 0; i < objects_.size(); ++i) {
@@ -157,6 +167,7 @@ class TorchCheckpoint final : public Checkpoint {
 
   std::unique_ptr<TorchFile> file_;
   Limits limits_;
+  std::shared_ptr<SourceChecks> checks_;
   Flattened entries_;
   std::vector<TensorSummary> tensors_;
   std::vector<std::uint64_t> ids_;  // in file_->tensors()
@@ -166,17 +177,19 @@ class TorchCheckpoint final : public Checkpoint {
 
 class TorchCheckpoint::Reader final : public ChunkReader {
  public:
-  Reader(const TorchFile& file, const TorchFile::Stored& stored) : file_(file), stored_(stored) {}
+  Reader(const TorchFile& file, const TorchFile::Stored& stored, SourceChecks* checks)
+      : file_(file), stored_(stored), checks_(checks) {}
 
   std::uint64_t most_bytes(std::size_t) const override { return stored_.storage_bytes; }
 
   void read(std::size_t, const Selection& from, const TensorView& to) const override {
-    read_box(elements_of(file_, stored_), from, to);
+    read_checked(elements_of(file_, stored_), from, to, checks_);
   }
 
  private:
   const TorchFile& file_;
   const TorchFile::Stored& stored_;
+  SourceChecks* checks_;
 };
 
 Tensor TorchCheckpoint::read_stored(std::string_view name, const TorchFile::Stored& stored,
@@ -184,7 +197,19 @@ Tensor TorchCheckpoint::read_stored(std::string_view name, const TorchFile::Stor
   try {
     const StoredTensor& tensor = stored.tensor;
     return assemble(name, tensor.dtype, tensor.shape, {Box::whole(tensor.shape)}, selection,
-                    Reader(*file_, stored));
+                    Reader(*file_, stored, checks_.get()));
+  } catch (Error& e) {
+    e.in_file(file_->source().name());
+    throw;
+  }
+}
+
+void TorchCheckpoint::read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const {
+  try {
+    const TorchFile::Stored& stored = stored_at(tensor);
+    const Shape& shape = stored.tensor.shape;
+    assemble_into(tensors_[tensor].name, shape, {Box::whole(shape)}, selection,
+                  Reader(*file_, stored, checks_.get()), to);
   } catch (Error& e) {
     e.in_file(file_->source().name());
     throw;
@@ -193,12 +218,18 @@ Tensor TorchCheckpoint::read_stored(std::string_view name, const TorchFile::Stor
 
 }  // namespace
 
+TorchParts torch_parts(const Checkpoint& checkpoint) {
+  const auto* torch = dynamic_cast<const TorchCheckpoint*>(&checkpoint);
+  return torch == nullptr ? TorchParts{} : TorchParts{&torch->file(), &torch->entries()};
+}
+
 std::unique_ptr<Checkpoint> open_torch_checkpoint(std::shared_ptr<const ByteSource> source,
-                                                  const Limits& limits) {
+                                                  const Limits& limits,
+                                                  std::shared_ptr<SourceChecks> checks) {
   const std::string name = source->name();
   try {
     auto file = TorchFile::open(std::move(source), {limits.torch_pickle_bytes, limits.zip_entries}, limits);
-    return std::make_unique<TorchCheckpoint>(std::move(file), limits);
+    return std::make_unique<TorchCheckpoint>(std::move(file), limits, std::move(checks));
   } catch (Error& e) {
     e.in_file(name);
     throw;

@@ -1,10 +1,9 @@
-// What verify finds, and the threads that look for it.
+// What verify finds.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -79,27 +78,6 @@ VerifyReport Findings::finish(VerifyReport counts) {
   counts.unchecked = std::move(unchecked_);
   counts.bytes_checked = checked_;
   return counts;
-}
-
-void for_each_in_parallel(std::size_t count, int threads, const std::function<void(std::size_t, int)>& work) {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto run = [&](int thread) {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) work(i, thread);
-    } catch (...) {
-      next = count;
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  const std::size_t helpful = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
-  std::vector<std::thread> others;
-  for (std::size_t t = 1; t < helpful; ++t) others.emplace_back(run, static_cast<int>(t));
-  run(0);
-  for (std::thread& other : others) other.join();
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace cairn

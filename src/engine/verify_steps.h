@@ -15,6 +15,7 @@
 #include "base/pod_vector.h"
 #include "cairn/error.h"
 #include "cairn/verify.h"
+#include "engine/parallel.h"
 #include "format/manifest.h"
 
 namespace cairn {
@@ -51,10 +52,6 @@ class Findings {
   std::mutex progress_mutex_;
   std::uint64_t done_ = 0;
 };
-
-// Calls work(i, thread) for every i below `count`, on `threads` threads numbered from 0. The first exception
-// stops it and is thrown here.
-void for_each_in_parallel(std::size_t count, int threads, const std::function<void(std::size_t, int)>& work);
 
 // The stored items of a description, those of one file side by side and in order.
 class ItemsByFile {

@@ -34,7 +34,7 @@ bool is_dense(const TensorView& view) {
 std::string program_of(const TensorView& view, const Shape& strides, std::uint64_t bytes) {
   StringSink sink;
   pickle::Writer w(sink, 2);
-  write_torch_tensor(w, view.dtype, view.shape, strides, 0, {view.dtype, bytes, 0});
+  write_torch_tensor(w, view.dtype, view.shape, strides, 0, {view.dtype, bytes, "0"});
   w.finish();
   return std::move(sink.text);
 }

@@ -34,7 +34,7 @@ void write_storage(pickle::Writer& w, const StorageName& storage) {
   } else {
     w.global("torch.storage", "UntypedStorage");
   }
-  w.string(std::to_string(storage.key));
+  w.string(storage.key);
   w.shared_string("cpu");
   w.integer(static_cast<std::int64_t>(storage.bytes / (name ? item_size(*storage.dtype) : 1)));
   w.tuple();
@@ -44,7 +44,7 @@ void write_storage(pickle::Writer& w, const StorageName& storage) {
 }  // namespace
 
 void write_torch_tensor(pickle::Writer& w, DType dtype, const Shape& shape, const Shape& strides,
-                        std::uint64_t offset, const StorageName& storage) {
+                        std::uint64_t offset, const StorageName& storage, bool requires_grad) {
   const bool typed = typed_class(storage).has_value();
   w.global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
   w.mark();
@@ -52,12 +52,28 @@ void write_torch_tensor(pickle::Writer& w, DType dtype, const Shape& shape, cons
   w.integer(static_cast<std::int64_t>(offset));
   write_shape(w, shape);
   write_shape(w, strides);
-  w.boolean(false);
+  w.boolean(requires_grad);
   w.global("collections", "OrderedDict");
   w.tuple(0);
   w.reduce();
   if (!typed) w.global("torch", name_of(dtype));
   w.tuple();
+  w.reduce();
+}
+
+void write_stored_tensor(pickle::Writer& w, const StoredTensor& tensor, std::uint64_t offset,
+                         const StorageName& storage) {
+  if (!tensor.parameter) {
+    return write_torch_tensor(w, tensor.dtype, tensor.shape, tensor.strides, offset, storage,
+                              tensor.requires_grad);
+  }
+  w.global("torch._utils", "_rebuild_parameter");
+  write_torch_tensor(w, tensor.dtype, tensor.shape, tensor.strides, offset, storage);
+  w.boolean(tensor.requires_grad);
+  w.global("collections", "OrderedDict");
+  w.tuple(0);
+  w.reduce();
+  w.tuple(3);
   w.reduce();
 }
 

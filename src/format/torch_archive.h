@@ -24,6 +24,9 @@ class TorchArchive {
   // A record whose bytes the caller writes: between the two calls, `size` of them.
   void begin_elsewhere(std::string_view name, std::uint64_t size);
   void end_elsewhere(std::uint32_t crc);
+  std::uint64_t position() const {
+    return zip_.position();
+  }                        // bytes so far; of a record elsewhere, its start
   std::uint64_t finish();  // the records that come last, and the directory; returns the archive's length
 
  private:
@@ -38,11 +41,15 @@ class TorchArchive {
 struct StorageName {
   std::optional<DType> dtype;  // nullopt: tensors of several types lie in it
   std::uint64_t bytes = 0;
-  std::size_t key = 0;  // record data/{key}
+  std::string key = "0";  // record data/{key}
 };
 
 // The call that makes a tensor: from `offset` of the storage on, in elements.
 void write_torch_tensor(pickle::Writer& w, DType dtype, const Shape& shape, const Shape& strides,
-                        std::uint64_t offset, const StorageName& storage);
+                        std::uint64_t offset, const StorageName& storage, bool requires_grad = false);
+
+// The same for a tensor that was read from another archive: a parameter stays one.
+void write_stored_tensor(pickle::Writer& w, const StoredTensor& tensor, std::uint64_t offset,
+                         const StorageName& storage);
 
 }  // namespace cairn

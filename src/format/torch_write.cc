@@ -14,7 +14,7 @@ void write_tensor(pickle::Writer& w, const TorchStorages& plan, const Value& val
   const PlannedStorage& storage = plan.storages[tensor.storage];
   const TensorView& view = value.get<Tensor>().view();
   write_torch_tensor(w, view.dtype, view.shape, tensor.strides, tensor.offset,
-                     {storage.dtype, storage.bytes, tensor.storage});
+                     {storage.dtype, storage.bytes, std::to_string(tensor.storage)});
 }
 
 std::string write_pickle(const Value& root, const TorchStorages& plan) {

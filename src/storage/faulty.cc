@@ -63,6 +63,12 @@ class FaultyWriter final : public FileWriter {
     guarded_transfer(*faults_, {FileCall::kWrite, name_, offset, bytes.size()},
                      [&](std::uint64_t size) { inner_->write_at(offset, bytes.first(size)); });
   }
+  bool read_back(std::uint64_t offset, std::span<std::byte> to) override {
+    bool done = false;
+    guarded_transfer(*faults_, {FileCall::kRead, name_, offset, to.size()},
+                     [&](std::uint64_t size) { done = inner_->read_back(offset, to.first(size)); });
+    return done;
+  }
   void commit() override {
     guarded(*faults_, {FileCall::kCommit, name_}, [&] { inner_->commit(); });
   }

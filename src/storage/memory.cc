@@ -112,6 +112,19 @@ class MemoryFileSystem::Writer final : public FileWriter {
     std::copy(bytes.begin(), bytes.end(), contents_->bytes.begin() + static_cast<std::ptrdiff_t>(offset));
   }
 
+  bool read_back(std::uint64_t offset, std::span<std::byte> to) override {
+    const std::lock_guard lock(contents_->mutex);
+    const std::uint64_t end = checked_add<std::uint64_t>(offset, to.size());
+    if (end > contents_->bytes.size()) {
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("the file ends {} bytes early", end - contents_->bytes.size()))
+          .in_file(name_)
+          .at(offset);
+    }
+    std::copy_n(contents_->bytes.begin() + static_cast<std::ptrdiff_t>(offset), to.size(), to.begin());
+    return true;
+  }
+
   void commit() override {
     const std::lock_guard lock(*mutex_);
     if (!replace_ && files_->contains(name_)) {

@@ -116,6 +116,11 @@ class PosixWriter final : public FileWriter {
     }
   }
 
+  bool read_back(std::uint64_t offset, std::span<std::byte> to) override {
+    channel_->read(offset, to);
+    return true;
+  }
+
   bool prefers_alignment() const override { return channel_ != nullptr && channel_->is_direct(); }
 
   void commit() override {

@@ -1,0 +1,142 @@
+#include "format/storage_keys.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "base/bytes.h"
+#include "cairn/error.h"
+#include "format/pickle_ops.h"
+
+namespace cairn {
+namespace {
+
+using pickle::Instruction;
+
+bool is_put(const Instruction& at) {
+  return at.op == pickle::kBinPut || at.op == pickle::kLongBinPut || at.op == pickle::kMemoize;
+}
+bool is_get(const Instruction& at) { return at.op == pickle::kBinGet || at.op == pickle::kLongBinGet; }
+bool is_string(const Instruction& at) {
+  return at.op == pickle::kBinUnicode || at.op == pickle::kShortBinUnicode || at.op == pickle::kBinUnicode8;
+}
+bool is_integer(const Instruction& at) {
+  return at.op == pickle::kBinInt || at.op == pickle::kBinInt1 || at.op == pickle::kBinInt2 ||
+         at.op == pickle::kLong1;
+}
+
+// A program as a list of instructions, with what each place of the memo holds where that is a string.
+class Program {
+ public:
+  explicit Program(std::string_view bytes) : bytes_(bytes) {
+    std::optional<Instruction> at = pickle::decode(bytes, 0);
+    for (; at && at->op != pickle::kStop; at = pickle::decode(bytes, at->next)) add(*at);
+    if (!at || at->next != bytes.size())
+      throw Error(ErrorCode::kCorrupt, "an object that is no whole pickle");
+    for (std::size_t i = 0; i < instructions_.size(); ++i)
+      if (instructions_[i].op == pickle::kBinPersid) find_key(i);
+  }
+
+  const std::vector<Instruction>& instructions() const { return instructions_; }
+  std::string_view bytes() const { return bytes_; }
+  // Instructions that bring the key of a storage, in order, and the key.
+  const std::map<std::size_t, std::string>& keys() const { return keys_; }
+  std::uint64_t memo_of(std::size_t put) const { return puts_.at(put); }
+
+ private:
+  void add(const Instruction& at) {
+    if (at.op == pickle::kFrame) return;  // says only how many bytes to read ahead
+    if (is_put(at)) {
+      const std::uint64_t number = at.op == pickle::kMemoize ? memo_size_ : at.number;
+      memo_size_ = std::max(memo_size_, number + 1);
+      puts_[instructions_.size()] = number;
+      if (!instructions_.empty() && is_string(instructions_.back()))
+        texts_[number] = std::string(instructions_.back().text);
+    }
+    instructions_.push_back(at);
+  }
+
+  // Steps back over a string, given as it is or taken from the memo. Returns where it begins.
+  std::size_t string_before(std::size_t end) const {
+    if (end > 0 && is_get(instructions_[end - 1])) return end - 1;
+    if (end > 1 && is_put(instructions_[end - 1])) --end;
+    if (end > 0 && is_string(instructions_[end - 1])) return end - 1;
+    throw Error(ErrorCode::kUnsupported,
+                "a storage is not described as ('storage', class, key, location, size)");
+  }
+
+  void find_key(std::size_t persid) {
+    std::size_t at = persid;
+    if (at > 1 && is_put(instructions_[at - 1])) --at;
+    const bool known =
+        at > 2 && instructions_[at - 1].op == pickle::kTupleOp && is_integer(instructions_[at - 2]);
+    const std::size_t key = string_before(string_before(known ? at - 2 : 0));
+    const Instruction& brings = instructions_[key];
+    if (!is_get(brings)) {
+      keys_[key] = std::string(brings.text);
+    } else if (const auto text = texts_.find(brings.number); text != texts_.end()) {
+      keys_[key] = text->second;
+    } else {
+      throw Error(ErrorCode::kUnsupported, "the key of a storage is no string");
+    }
+  }
+
+  std::string_view bytes_;
+  std::vector<Instruction> instructions_;
+  std::uint64_t memo_size_ = 0;
+  std::unordered_map<std::size_t, std::uint64_t> puts_;   // instruction -> place in the memo
+  std::unordered_map<std::uint64_t, std::string> texts_;  // place in the memo -> string
+  std::map<std::size_t, std::string> keys_;
+};
+
+template <class T> void push(std::string& text, char op, T value) {
+  text.push_back(op);
+  char bytes[sizeof(T)];
+  store(bytes, value);
+  text.append(bytes, sizeof(T));
+}
+
+void push_string(std::string& text, std::string_view string) {
+  push(text, pickle::kBinUnicode, static_cast<std::uint32_t>(string.size()));
+  text += string;
+}
+
+}  // namespace
+
+std::vector<std::string> storage_keys(std::string_view pickle) {
+  const Program program(pickle);
+  std::vector<std::string> keys;
+  for (const auto& [at, key] : program.keys())
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  return keys;
+}
+
+// A key leaves the memo: what comes from there later, as a key or as plain text, is written out.
+std::string rename_storages(std::string_view pickle,
+                            const std::function<std::string(const std::string& key)>& rename) {
+  const Program program(pickle);
+  if (program.keys().empty()) return std::string(pickle);
+  const std::vector<Instruction>& all = program.instructions();
+  std::unordered_map<std::uint64_t, std::string> gone;  // from the memo
+  std::string renamed;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto key = program.keys().find(i);
+    if (key != program.keys().end()) {
+      push_string(renamed, rename(key->second));
+      const bool memoised = !is_get(all[i]) && i + 1 < all.size() && is_put(all[i + 1]);
+      if (memoised) gone[program.memo_of(++i)] = key->second;
+    } else if (is_get(all[i]) && gone.contains(all[i].number)) {
+      push_string(renamed, gone[all[i].number]);
+    } else if (is_put(all[i])) {
+      gone.erase(program.memo_of(i));
+      push(renamed, pickle::kLongBinPut, static_cast<std::uint32_t>(program.memo_of(i)));
+    } else {
+      renamed += pickle.substr(all[i].at, all[i].next - all[i].at);
+    }
+  }
+  renamed.push_back(pickle::kStop);
+  return renamed;
+}
+
+}  // namespace cairn
