@@ -1,53 +1,23 @@
 // cairn bench: how fast saving and loading is on this machine and file system, and how fast it could be.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <atomic>
-#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "cairn/bench.h"
-#include "cairn/error.h"
 #include "command.h"
 #include "json.h"
 #include "output.h"
 #include "progress.h"
+#include "stop_signals.h"
 #include "text.h"
 
 namespace cairn::cli {
 namespace {
-
-constexpr std::array kStopping = {SIGINT, SIGTERM, SIGHUP};
-std::atomic<bool> stopped = false;
-std::atomic<int> stopped_by = 0;
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
-
-void note_signal(int signal) {
-  stopped_by = signal;
-  stopped = true;
-}
-
-// From here on the first such signal only asks to stop, so that nothing is left behind; a second one ends the
-// process as usual.
-void catch_signals() {
-  struct sigaction action = {};
-  action.sa_handler = note_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (const int signal : kStopping) ::sigaction(signal, &action, nullptr);
-}
-
-// What the signal would have done at once: shells look at how a process died.
-void die_of_signal() {
-  constexpr std::string_view kLine = "cairn: interrupted; what was made is removed\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
-  std::signal(stopped_by, SIG_DFL);
-  std::raise(stopped_by);
-}
 
 std::string time_text(double seconds) {
   if (seconds < 0.01) return fmt::format("{:.2f} ms", 1e3 * seconds);
@@ -192,15 +162,13 @@ class BenchCommand : public Command {
   }
   void run(Output& out) override {
     BenchReport report;
-    catch_signals();
-    try {
+    {
       ProgressBar bar;
       options_.progress = [&](const Progress& progress) { bar.show(progress); };
-      options_.cancelled = &stopped;
-      report = bench(path_, options_);
-    } catch (const Error& e) {
-      if (e.code() == ErrorCode::kCancelled && stopped) die_of_signal();
-      throw;
+      run_until_signal([&](const std::atomic<bool>& stopped) {
+        options_.cancelled = &stopped;
+        report = bench(path_, options_);
+      });
     }
     if (json_) {
       JsonReport(report, out).print(options_.keep);

@@ -37,6 +37,7 @@ std::unique_ptr<Command> make_info();
 std::unique_ptr<Command> make_show();
 std::unique_ptr<Command> make_verify();
 std::unique_ptr<Command> make_gc();
+std::unique_ptr<Command> make_convert();
 std::unique_ptr<Command> make_bench();
 std::unique_ptr<Command> make_completion();
 

@@ -50,6 +50,14 @@ constexpr CommandRow kCommands[] = {
      "  cairn gc run/step-1000 --dry-run\n"
      "  cairn gc run/step-1000\n",
      make_gc},
+    {"convert", "Convert between DCP directories, .pt and .safetensors files",
+     "  cairn convert run/step-1000 weights.pt\n"
+     "  cairn convert weights.pt run/step-0 --ranks 8\n"
+     "  cairn convert run/step-1000 hub/model --to safetensors --keys 'model.*' --dtype bfloat16 "
+     "--max-shard-size 5GB\n"
+     "  cairn convert run/step-1000 model.safetensors --map names.txt --skip-objects --dry-run\n"
+     "  cairn convert run/step-1000 run/small --zstd --ranks 2\n",
+     make_convert},
     {"bench", "Measure how fast this machine and file system save and load",
      "  cairn bench /mnt/shared/scratch/bench\n"
      "  cairn bench /dev/shm/bench --size 8GiB --tensors 400\n"

@@ -21,13 +21,26 @@ import os
 from typing import TYPE_CHECKING
 
 from ._checkpoint import Checkpoint, StoredTensor
+from ._converting import convert
 from ._engine import Error, __version__
 from ._plain import gc, load, save, verify
 
 if TYPE_CHECKING:
     from ._engine import Listing
 
-__all__ = ["Checkpoint", "Error", "StoredTensor", "__version__", "gc", "load", "ls", "open", "save", "verify"]
+__all__ = [
+    "Checkpoint",
+    "Error",
+    "StoredTensor",
+    "__version__",
+    "convert",
+    "gc",
+    "load",
+    "ls",
+    "open",
+    "save",
+    "verify",
+]
 
 
 def open(path: str | os.PathLike[str]) -> Checkpoint:

@@ -171,6 +171,69 @@ def load_plain_new(
 def verify(path: _Path, threads: int = 0, progress: Optional[_Progress] = None) -> VerifyReport: ...
 def gc(path: _Path, dry_run: bool = False, force: bool = False) -> GcReport: ...
 
+# --- converting ---
+
+class ConvertOptions(TypedDict, total=False):
+    to: Optional[str]  # "dcp", "torch", "safetensors", "huggingface"
+    keys: Sequence[str]
+    exclude: Sequence[str]
+    map: Union[dict[str, str], Sequence[tuple[str, str]]]
+    dtype: Union[str, dict[str, str], Sequence[tuple[str, str]]]
+    skip_objects: bool
+    shards: int
+    max_shard_size: int
+    file_of: dict[str, int]
+    only_files: Optional[Sequence[int]]
+    index: bool
+    metadata: Union[dict[str, str], Sequence[tuple[str, str]]]
+    ranks: int
+    files: int
+    transforms: Sequence[str]
+    max_item_bytes: int
+    memory_budget: int
+    threads: int
+    overwrite: bool
+    verify: bool
+    durable: bool
+    dry_run: bool
+    progress: Optional[_Progress]
+
+ConvertedTensor = TypedDict(
+    "ConvertedTensor",
+    {
+        "from": str,
+        "name": str,
+        "from_dtype": str,
+        "dtype": str,
+        "shape": list[int],
+        "bytes": int,
+        "file": str,
+    },
+)
+ConvertedObject = TypedDict("ConvertedObject", {"from": str, "name": str})
+
+class ConvertedFile(TypedDict):
+    name: str
+    bytes: int
+
+ConvertReport = TypedDict(
+    "ConvertReport",
+    {
+        "from": str,
+        "to": str,
+        "dry_run": bool,
+        "bytes": int,
+        "verified": int,
+        "read_back": int,
+        "files": list[ConvertedFile],
+        "tensors": list[ConvertedTensor],
+        "objects": list[ConvertedObject],
+        "dropped": list[str],
+    },
+)
+
+def convert(source: _Path, destination: _Path, options: ConvertOptions) -> ConvertReport: ...
+
 # --- for cairn.torch ---
 
 Entry = tuple[Any, ...]

@@ -9,6 +9,7 @@ NB_MODULE(_engine, m) {
   bind_errors(m);
   bind_checkpoint(m);
   bind_plain(m);
+  bind_convert(m);
   bind_state(m);
   bind_storage(m);  // Metadata, which a save returns
   bind_save(m);

@@ -58,6 +58,7 @@ void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& can
 // One for each file bind_*.cc.
 void bind_checkpoint(nb::module_& m);
 void bind_plain(nb::module_& m);
+void bind_convert(nb::module_& m);
 void bind_state(nb::module_& m);
 void bind_save(nb::module_& m);
 void bind_load(nb::module_& m);

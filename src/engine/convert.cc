@@ -19,7 +19,7 @@ namespace cairn {
 namespace {
 
 constexpr std::uint64_t kLeastBudget = 16U << 20;
-constexpr std::size_t kMostNamed = 10;
+constexpr std::size_t kMostNamed = 32;
 
 void check(const ConvertOptions& options) {
   const auto bad = [](std::string text) { throw Error(ErrorCode::kInvalidArgument, std::move(text)); };
@@ -105,6 +105,15 @@ void convert_to_files(const std::vector<ConvertEntry>& entries, const ConvertSou
   report.verified = source.checks().verified() + written.source_checked;
 }
 
+// The nearest directory above the destination that is there.
+std::string directory_above(const std::string& destination) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path path = fs::absolute(destination, error).parent_path();
+  while (!fs::is_directory(path, error) && path.has_relative_path()) path = path.parent_path();
+  return path.string();
+}
+
 }  // namespace
 
 Format format_of_destination(const std::string& destination, const ConvertOptions& options) {
@@ -121,7 +130,7 @@ Format format_of_destination(const std::string& destination, const ConvertOption
 ConvertReport convert(const std::string& source, const std::string& destination,
                       const ConvertOptions& options) {
   check(options);
-  const ConvertSource from(source, options);
+  const ConvertSource from(source, options, directory_above(destination));
   ConvertReport report;
   report.from = from.checkpoint().format();
   report.to = format_of_destination(destination, options);

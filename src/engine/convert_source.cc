@@ -54,8 +54,10 @@ RawStorage record_of(const ZipReader& zip, const std::string& key) {
 
 }  // namespace
 
-ConvertSource::ConvertSource(const std::string& path, const ConvertOptions& options)
-    : checks_(std::make_shared<SourceChecks>(cache_bytes(options))),
+ConvertSource::ConvertSource(const std::string& path, const ConvertOptions& options,
+                             std::string spill_directory)
+    : checks_(std::make_shared<SourceChecks>(cache_bytes(options), cache_bytes(options) / 4,
+                                             std::move(spill_directory))),
       checkpoint_(open_checkpoint(path, options.limits, checks_)),
       dcp_(dynamic_cast<const DcpCheckpoint*>(checkpoint_.get())) {
   const TorchParts parts = torch_parts(*checkpoint_);

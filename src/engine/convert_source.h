@@ -41,7 +41,8 @@ struct StoredObject {
 // May be read by many threads at once.
 class ConvertSource {
  public:
-  ConvertSource(const std::string& path, const ConvertOptions& options);
+  // `spill_directory`: where compressed items are unpacked that are too large for the budget.
+  ConvertSource(const std::string& path, const ConvertOptions& options, std::string spill_directory);
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   const SourceChecks& checks() const { return *checks_; }

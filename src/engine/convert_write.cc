@@ -141,7 +141,6 @@ class OutputWriter {
   }
 
   void fill_and_write(OutputFile& file, std::uint64_t offset, std::span<std::byte> window) {
-    const std::string* tensor = nullptr;
     for_each_part(file.layout, offset, window,
                   [&](std::size_t at, std::uint64_t begin, std::span<std::byte> to) {
                     const Segment& segment = file.layout.segments[at];
@@ -149,10 +148,7 @@ class OutputWriter {
                       case Segment::Kind::kFixed:
                         std::memcpy(to.data(), file.layout.fixed[segment.index].data() + begin, to.size());
                         return;
-                      case Segment::Kind::kTensor:
-                        tensor = &entries_[segment.index].from;
-                        fill_tensor(entries_[segment.index], begin, to);
-                        break;
+                      case Segment::Kind::kTensor: fill_tensor(entries_[segment.index], begin, to); break;
                       case Segment::Kind::kRaw: {
                         const RawStorage& raw = file.layout.raw[segment.index];
                         raw.source->read_at(raw.offset + begin, to);
@@ -165,9 +161,17 @@ class OutputWriter {
     try {
       file.writer->write_at(offset, window);
     } catch (Error& e) {
-      if (tensor != nullptr) e.of_tensor(*tensor);
+      name_tensor(file.layout, e.offset().value_or(offset), e);
       throw;
     }
+  }
+
+  // Of the tensor that lies at an offset of the file.
+  void name_tensor(const FileLayout& layout, std::uint64_t offset, Error& e) const {
+    const auto after = std::upper_bound(layout.segments.begin(), layout.segments.end(), offset,
+                                        [](std::uint64_t at, const Segment& s) { return at < s.offset; });
+    const Segment& segment = *std::prev(after);
+    if (segment.kind == Segment::Kind::kTensor) e.of_tensor(entries_[segment.index].from);
   }
 
   void check_source(const RawStorage& raw, std::uint32_t sum) {

@@ -24,7 +24,6 @@ namespace {
 // zstd's best: a block of 128 KiB in four bytes.
 constexpr std::uint64_t kMostTransformGrowth = 32768;
 constexpr std::size_t kMostOpen = 64;
-constexpr std::uint64_t kMostHeld = 32U << 20;  // of items whose transforms are undone
 
 OpenFiles::Wrap wrap_with(SourceChecks* checks) {
   if (checks == nullptr) return {};
@@ -135,7 +134,7 @@ DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadat
       metadata_files_(std::move(metadata_files)),
       manifests_(std::move(manifests)),
       checks_(std::move(checks)),
-      open_items_(checks_ == nullptr ? nullptr : std::make_unique<OpenItems>(kMostHeld)),
+      open_items_(checks_ == nullptr ? nullptr : std::make_unique<OpenItems>(4 * checks_->item_bytes())),
       open_files_(std::move(directory), limits, Links::kRefuse, kMostOpen, wrap_with(checks_.get())),
       limits_(limits) {
   summarize();
@@ -234,7 +233,7 @@ std::shared_ptr<const OpenItem> DcpCheckpoint::open_chunk(std::size_t entry, con
   const auto open = [&] {
     const Item item = open_item(entry, most_tensor_bytes(box, dtype));
     OpenItem opened{nullptr, item.bytes->name(), item.offset_in_file, item.transformed, 0};
-    if (item.transformed) opened.held = item.bytes->size();
+    if (item.transformed) opened.held = std::min(item.bytes->size(), checks_ ? checks_->item_bytes() : 0);
     try {
       opened.archive = open_item_archive(item.bytes, limits_);
     } catch (const Error& e) {
@@ -269,8 +268,12 @@ DcpCheckpoint::Item DcpCheckpoint::open_item(std::size_t entry, std::uint64_t ma
   std::shared_ptr<const ByteSource> stored = stored_bytes_of(entry);
   const std::string name = stored->name();
   try {
-    return {undo_transforms(std::move(stored), transforms, max_bytes),
-            static_cast<std::uint64_t>(metadata_.storage_data.offset(entry)), !transforms.empty()};
+    const bool anywhere = checks_ != nullptr && !transforms.empty();
+    auto plain = anywhere ? undo_transforms_anywhere(*stored, transforms, max_bytes, checks_->item_bytes(),
+                                                     checks_->spill_directory())
+                          : undo_transforms(std::move(stored), transforms, max_bytes);
+    return {std::move(plain), static_cast<std::uint64_t>(metadata_.storage_data.offset(entry)),
+            !transforms.empty()};
   } catch (const Error& e) {
     throw from_start_of_file(e, static_cast<std::uint64_t>(metadata_.storage_data.offset(entry)), name);
   }

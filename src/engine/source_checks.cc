@@ -9,7 +9,10 @@
 
 namespace cairn {
 
-SourceChecks::SourceChecks(std::uint64_t cache_bytes) : cache_(kManifestBlock, cache_bytes) {}
+SourceChecks::SourceChecks(std::uint64_t cache_bytes, std::uint64_t item_bytes, std::string spill_directory)
+    : item_bytes_(item_bytes),
+      spill_directory_(std::move(spill_directory)),
+      cache_(kManifestBlock, cache_bytes) {}
 
 void SourceChecks::set_manifest(std::unordered_map<std::string, ManifestFile> sums) {
   has_manifest_ = true;

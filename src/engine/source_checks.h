@@ -22,8 +22,12 @@ namespace cairn {
 // records. May be used by many threads at once.
 class SourceChecks {
  public:
-  // `cache_bytes`: of blocks that several reads share.
-  explicit SourceChecks(std::uint64_t cache_bytes);
+  // `cache_bytes`: of blocks that several reads share. Items that a transform makes larger than `item_bytes`
+  // go to a file in `spill_directory`.
+  SourceChecks(std::uint64_t cache_bytes, std::uint64_t item_bytes, std::string spill_directory);
+
+  std::uint64_t item_bytes() const { return item_bytes_; }
+  const std::string& spill_directory() const { return spill_directory_; }
 
   // From here on files have the checksums of a manifest. Call before the first file is opened.
   void set_manifest(std::unordered_map<std::string, ManifestFile> sums);
@@ -52,6 +56,8 @@ class SourceChecks {
     PlannedFile plan;
   };
 
+  std::uint64_t item_bytes_;
+  std::string spill_directory_;
   bool has_manifest_ = false;
   std::unordered_map<std::string, Known> known_;
   BlockCache cache_;

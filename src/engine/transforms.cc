@@ -1,10 +1,15 @@
 #include "engine/transforms.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <utility>
 
+#include "base/sink.h"
 #include "cairn/error.h"
 
 #ifdef CAIRN_HAVE_ZSTD
@@ -37,10 +42,10 @@ void check_zstd(std::size_t result, std::uint64_t at) {
 }
 
 // The output grows as bytes really come out, so a stream that promises much costs nothing.
-std::string unzstd(const ByteSource& item, std::uint64_t max_bytes) {
+void unzstd(const ByteSource& item, std::uint64_t max_bytes, ByteSink& sink) {
   std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
   if (context == nullptr) throw std::bad_alloc();
-  std::string all;
+  std::uint64_t put = 0;
   std::vector<std::byte> in(std::min<std::uint64_t>(item.size(), 1 << 20));
   std::vector<std::byte> out(ZSTD_DStreamOutSize());
   std::size_t more = 1;  // 0: a frame is complete
@@ -53,44 +58,117 @@ std::string unzstd(const ByteSource& item, std::uint64_t max_bytes) {
       to.pos = 0;
       more = ZSTD_decompressStream(context.get(), &to, &from);
       check_zstd(more, at + from.pos);
-      if (to.pos > max_bytes - all.size()) {
+      if (to.pos > max_bytes - put) {
         throw Error(ErrorCode::kLimit, fmt::format("a zstd stream that gives more than {} bytes", max_bytes));
       }
-      all.append(reinterpret_cast<const char*>(out.data()), to.pos);
+      sink.append(std::span(out).first(to.pos));
+      put += to.pos;
     } while (from.pos < from.size || (to.pos == to.size && more != 0));
     at += piece;
   }
   if (more != 0) throw Error(ErrorCode::kCorrupt, "the zstd stream ends in the middle").at(item.size());
-  return all;
 }
 
 #endif
 
+// A file without a name: it goes when it is closed.
+int open_nameless(const std::string& directory) {
+  int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd >= 0) return fd;
+  std::string name = directory + "/.cairn-spill-XXXXXX";  // a file system that has none
+  fd = ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd < 0) {
+    throw Error(ErrorCode::kIo, "cannot make a file for an item that is too large for the budget")
+        .in_file(directory)
+        .with_errno(errno);
+  }
+  ::unlink(name.c_str());
+  return fd;
+}
+
+// Bytes in memory up to a size, and all of them in a file beyond it.
+class SpillSink final : public ByteSink {
+ public:
+  SpillSink(std::uint64_t most_in_memory, const std::string& directory)
+      : most_(most_in_memory), directory_(directory) {}
+  SpillSink(const SpillSink&) = delete;
+  SpillSink& operator=(const SpillSink&) = delete;
+  ~SpillSink() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  void append(ByteSpan bytes) override {
+    memory_ += as_text(bytes);
+    if (memory_.size() <= most_) return;
+    if (fd_ < 0) fd_ = open_nameless(directory_);
+    for (std::string_view rest = memory_; !rest.empty();) {
+      const ssize_t put = ::write(fd_, rest.data(), rest.size());
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0)
+        throw Error(ErrorCode::kIo, "cannot write an item that is too large for the budget")
+            .in_file(directory_)
+            .with_errno(errno);
+      rest.remove_prefix(static_cast<std::size_t>(put));
+    }
+    memory_.clear();
+    most_ = 0;  // from here on all goes to the file
+  }
+
+  std::shared_ptr<const ByteSource> take(const std::string& name) {
+    if (fd_ < 0) return source_of(std::move(memory_), name);
+    return source_of_descriptor(std::exchange(fd_, -1), name);
+  }
+
+ private:
+  std::uint64_t most_;
+  const std::string& directory_;
+  std::string memory_;
+  int fd_ = -1;
+};
+
+void undo(const ByteSource& item, const std::string& transform, [[maybe_unused]] std::uint64_t max_bytes,
+          [[maybe_unused]] ByteSink& sink) {
+#ifdef CAIRN_HAVE_ZSTD
+  if (transform == kZstd) return unzstd(item, max_bytes, sink);
+  const std::string_view known = kZstd;
+#else
+  const std::string_view known = "none, in this build without libzstd";
+#endif
+  throw Error(ErrorCode::kUnsupported, fmt::format("the item went through the transform '{}'; known are: {}",
+                                                   transform.substr(0, 256), known));
+}
+
 }  // namespace
 
 std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,
-                                      [[maybe_unused]] std::uint64_t max_bytes) {
+                                      std::uint64_t max_bytes) {
   std::string bytes;
   const ByteSource* from = &item;
   std::shared_ptr<const ByteSource> between;
   for (const std::string& transform : transforms) {
-#ifdef CAIRN_HAVE_ZSTD
-    if (transform == kZstd) {
-      std::string plain = unzstd(*from, max_bytes);
-      bytes = std::move(plain);
-      between = memory_source(as_bytes(bytes), item.name());
-      from = between.get();
-      continue;
-    }
-    const std::string_view known = kZstd;
-#else
-    const std::string_view known = "none, in this build without libzstd";
-#endif
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("the item went through the transform '{}'; known are: {}",
-                            transform.substr(0, 256), known));
+    StringSink plain;
+    undo(*from, transform, max_bytes, plain);
+    bytes = std::move(plain.text);
+    between = memory_source(as_bytes(bytes), item.name());
+    from = between.get();
   }
   return transforms.empty() ? read_all(item) : bytes;
+}
+
+std::shared_ptr<const ByteSource> undo_transforms_anywhere(const ByteSource& item,
+                                                           const std::vector<std::string>& transforms,
+                                                           std::uint64_t max_bytes,
+                                                           std::uint64_t most_in_memory,
+                                                           const std::string& directory) {
+  const ByteSource* from = &item;
+  std::shared_ptr<const ByteSource> plain;
+  for (const std::string& transform : transforms) {
+    SpillSink sink(most_in_memory, directory);
+    undo(*from, transform, max_bytes, sink);
+    plain = sink.take(item.name());
+    from = plain.get();
+  }
+  return plain;
 }
 
 std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSource> item,

@@ -17,6 +17,14 @@ std::shared_ptr<const ByteSource> undo_transforms(std::shared_ptr<const ByteSour
                                                   const std::vector<std::string>& transforms,
                                                   std::uint64_t max_bytes);
 
+// The same for items of any size: what is more than `most_in_memory` goes to a file without a name in
+// `directory`, and is gone with the source.
+std::shared_ptr<const ByteSource> undo_transforms_anywhere(const ByteSource& item,
+                                                           const std::vector<std::string>& transforms,
+                                                           std::uint64_t max_bytes,
+                                                           std::uint64_t most_in_memory,
+                                                           const std::string& directory);
+
 // The same, as the bytes themselves.
 std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,
                                       std::uint64_t max_bytes);

@@ -26,6 +26,7 @@ _MODULES = (
     "state_dict_saver",
     "state_dict_loader",
     "optimizer",
+    "format_utils",
 )
 _changed: list[tuple[ModuleType, str, Any]] = []
 
