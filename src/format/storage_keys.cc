@@ -112,13 +112,15 @@ std::vector<std::string> storage_keys(std::string_view pickle) {
   return keys;
 }
 
-// A key leaves the memo: what comes from there later, as a key or as plain text, is written out.
+// A key leaves the memo: what comes from there later, as a key or as plain text, is written out. The rest of
+// the memo is numbered anew, without the gaps.
 std::string rename_storages(std::string_view pickle,
                             const std::function<std::string(const std::string& key)>& rename) {
   const Program program(pickle);
   if (program.keys().empty()) return std::string(pickle);
   const std::vector<Instruction>& all = program.instructions();
   std::unordered_map<std::uint64_t, std::string> gone;  // from the memo
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers;
   std::string renamed;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto key = program.keys().find(i);
@@ -128,9 +130,12 @@ std::string rename_storages(std::string_view pickle,
       if (memoised) gone[program.memo_of(++i)] = key->second;
     } else if (is_get(all[i]) && gone.contains(all[i].number)) {
       push_string(renamed, gone[all[i].number]);
+    } else if (is_get(all[i]) && numbers.contains(all[i].number)) {
+      push(renamed, pickle::kLongBinGet, numbers[all[i].number]);
     } else if (is_put(all[i])) {
       gone.erase(program.memo_of(i));
-      push(renamed, pickle::kLongBinPut, static_cast<std::uint32_t>(program.memo_of(i)));
+      const auto number = static_cast<std::uint32_t>(numbers.size());
+      push(renamed, pickle::kLongBinPut, numbers.emplace(program.memo_of(i), number).first->second);
     } else {
       renamed += pickle.substr(all[i].at, all[i].next - all[i].at);
     }

@@ -14,17 +14,20 @@ using namespace std::string_view_literals;
 
 std::string plus_a(const std::string& key) { return "a" + key; }
 
-// ('storage', torch.FloatStorage, key, 'cpu', 4) as CPython writes it, the key from `key`.
+// ('storage', torch.FloatStorage, key, 'cpu', 4) as CPython writes it the first time, the key from `key`.
 std::string storage(std::string_view key) {
   std::string text = "(X\7\0\0\0storageq\1ctorch\nFloatStorage\nq\2"s;
   text += key;
-  text += "X\3\0\0\0cpuq\3K\4tq\4Q"sv;
+  text += "X\3\0\0\0cpuq\4K\4tq\5Q"sv;
   return text;
 }
 
+// And later on, with what it has in its memo.
+std::string again(std::string_view key) { return "(h\1h\2"s + std::string(key) + "h\4K\4tQ"; }
+
 TEST(StorageKeys, AreFoundInOrder) {
   const std::string pickle =
-      "\x80\2("s + storage("X\1\0\0\0007q\5"sv) + storage("X\1\0\0\0003q\6"sv) + storage("h\5"sv) + "t."s;
+      "\x80\2("s + storage("X\1\0\0\0007q\3"sv) + again("X\1\0\0\0003q\6"sv) + again("h\3"sv) + "t."s;
   EXPECT_EQ(storage_keys(pickle), (std::vector<std::string>{"7", "3"}));
 }
 
@@ -35,7 +38,7 @@ TEST(StorageKeys, OfAPickleWithoutStoragesAreNone) {
 
 TEST(StorageKeys, ChangeWhereTheyNameAStorageAndNowhereElse) {
   // The text '7' is memoised as a key, then fetched as plain text, then as a key again.
-  const std::string pickle = "\x80\2("s + storage("X\1\0\0\0007q\5"sv) + "h\5"s + storage("h\5"sv) + "t."s;
+  const std::string pickle = "\x80\2("s + storage("X\1\0\0\0007q\3"sv) + "h\3"s + again("h\3"sv) + "t."s;
   const std::string renamed = rename_storages(pickle, plus_a);
   EXPECT_EQ(storage_keys(renamed), (std::vector<std::string>{"a7"}));
   const pickle::Graph graph = pickle::read(*memory_source(as_bytes(renamed)), {});
@@ -49,7 +52,7 @@ TEST(StorageKeys, ChangeWhereTheyNameAStorageAndNowhereElse) {
 }
 
 TEST(StorageKeys, ThatWereTextFirstStayTextThere) {
-  const std::string pickle = "\x80\2(X\1\0\0\0007q\5"s + storage("h\5"sv) + "h\5t."s;
+  const std::string pickle = "\x80\2(X\1\0\0\0007q\0"s + storage("h\0"sv) + "h\0t."s;
   const std::string renamed = rename_storages(pickle, plus_a);
   const pickle::Graph graph = pickle::read(*memory_source(as_bytes(renamed)), {});
   EXPECT_EQ(graph.text(graph.item(graph.root(), 0)), "7");
