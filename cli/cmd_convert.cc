@@ -93,7 +93,7 @@ void print_plan(const ConvertReport& report, Output& out) {
 
 void print_report(const ConvertReport& report, bool dry_run, Output& out) {
   if (dry_run) print_plan(report, out);
-  out.text(fmt::format("{} {} from a {} to a {}: {}, {}, {}\n", dry_run ? "would go" : "went",
+  out.text(fmt::format("{} {} from a {} to a {}: {}, {}, {}\n", dry_run ? "would convert" : "converted",
                        human_bytes(report.bytes).view(), words_for(report.from), words_for(report.to),
                        counted(report.tensors.size(), "tensor"), counted(report.objects.size(), "object"),
                        counted(report.files.size(), "file")));
@@ -180,14 +180,14 @@ class ConvertCommand : public Command {
     app.add_option("--shards", options_.shards, "At most so many safetensors files")
         ->check(CLI::Range(1, 99999));
     app.add_option("--max-shard-size", options_.max_shard_size, "Bytes in a safetensors file (5GB)")
-        ->transform(CLI::AsSizeValue(false));
+        ->transform(CLI::AsSizeValue(true));
     app.add_option("--ranks", options_.ranks, "DCP: as if so many ranks had saved (1)")
         ->check(CLI::Range(1, 4096));
     app.add_option("--files", options_.files, "DCP: files of each rank (as a save chooses)")
         ->check(CLI::Range(1, 1024));
     app.add_flag("--zstd", zstd_, "DCP: compress each item");
     app.add_option("--budget", options_.memory_budget, "Memory for buffers (256MiB)")
-        ->transform(CLI::AsSizeValue(false));
+        ->transform(CLI::AsSizeValue(true));
     app.add_option("-j,--threads", options_.threads,
                    "How many threads (as many as there are cores, at least 4)")
         ->check(CLI::Range(1, 1024));

@@ -52,7 +52,7 @@ std::vector<std::string> drop_objects(std::vector<ConvertEntry>& entries, Format
   if (!dropped.empty() && !allowed) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("safetensors files hold tensors only, and these are objects: {}; leave them out "
-                            "with skip_objects",
+                            "with skip_objects (--skip-objects)",
                             list_of(dropped)));
   }
   std::erase_if(entries, [](const ConvertEntry& entry) { return !entry.tensor; });
