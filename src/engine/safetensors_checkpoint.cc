@@ -12,8 +12,8 @@
 #include "engine/formats.h"
 #include "engine/open_files.h"
 #include "engine/read_box.h"
-#include "engine/sharding_info.h"
 #include "format/safetensors.h"
+#include "format/sharding_info.h"
 
 namespace cairn {
 namespace {

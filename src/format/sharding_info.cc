@@ -1,4 +1,4 @@
-#include "engine/sharding_info.h"
+#include "format/sharding_info.h"
 
 #include <fmt/format.h>
 
