@@ -1,6 +1,7 @@
-// The lowest layer against the machine: copies against memcpy, checksums in GB/s, one thread.
+// The lowest layer against the machine: copies against memcpy, checksums and dequantised bytes in GB/s, one
+// thread.
 //
-//   micro [copy|hash]      one JSON object per line
+//   micro [copy|hash|dequantize]      one JSON object per line
 //
 // A copy's speed counts the bytes it reads plus the bytes it writes, for cairn and for memcpy alike, so
 // a widening conversion and a plain copy are measured by the same memory traffic. Limit and result are
@@ -16,6 +17,7 @@
 
 #include "base/hash.h"
 #include "cairn/tensor.h"
+#include "tensor/dequantize.h"
 
 namespace {
 
@@ -107,15 +109,42 @@ void run_hash() {
   report_hash("hash.xxh3", bytes, [&] { kept = cairn::xxh3_64(bytes); });
 }
 
+// Bytes of the result per second.
+void report_dequantized(std::string_view name, const TensorView& to, const std::function<void()>& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kRepetitions; ++i) best = std::min(best, seconds_of(work));
+  fmt::print(R"({{"name": "{}", "cairn": {:.3f}, "unit": "GB/s", "target": 2.0, "better": "higher"}})"
+             "\n",
+             name, static_cast<double>(to.bytes()) / 1e9 / best);
+}
+
+void run_dequantize() {
+  constexpr std::int64_t kColumns = 4096, kBlock = 128, kGroup = 16;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const std::int64_t rows = kBytes / kColumns / static_cast<std::int64_t>(cairn::item_size(dtype));
+    const Tensor to = filled(dtype, {rows, kColumns});
+    const Tensor elements = filled(DType::kFloat8E4M3FN, {rows, kColumns});
+    const Tensor scales = Tensor::zeros(DType::kFloat32, {rows / kBlock, kColumns / kBlock});
+    report_dequantized(fmt::format("dequantize.float8_to_{}", name_of(dtype)), to.view(), [&] {
+      cairn::dequantize_blocks(elements.view(), 0, 0, kBlock, scales.view(), to.view());
+    });
+    const Tensor codes = filled(DType::kUInt8, {rows, kColumns / 2});
+    const Tensor powers = filled(DType::kUInt8, {rows, kColumns / 2 / kGroup});
+    report_dequantized(fmt::format("dequantize.mxfp4_to_{}", name_of(dtype)), to.view(),
+                       [&] { cairn::dequantize_mxfp4(codes.view(), powers.view(), 0, to.view()); });
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view part = argc > 1 ? argv[1] : "";
-  if (argc > 2 || (!part.empty() && part != "copy" && part != "hash")) {
-    fmt::print(stderr, "usage: micro [copy|hash]\n");
+  if (argc > 2 || (!part.empty() && part != "copy" && part != "hash" && part != "dequantize")) {
+    fmt::print(stderr, "usage: micro [copy|hash|dequantize]\n");
     return 2;
   }
-  if (part != "hash") run_copy();
-  if (part != "copy") run_hash();
+  if (part.empty() || part == "copy") run_copy();
+  if (part.empty() || part == "hash") run_hash();
+  if (part.empty() || part == "dequantize") run_dequantize();
   return 0;
 }
