@@ -16,8 +16,8 @@
 #include <string_view>
 
 #include "base/hash.h"
+#include "cairn/dequantize.h"
 #include "cairn/tensor.h"
-#include "tensor/dequantize.h"
 
 namespace {
 

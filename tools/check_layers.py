@@ -36,6 +36,7 @@ PUBLIC: dict[str, str] = {
     "version.h": "base",
     "tensor.h": "tensor",
     "dlpack.h": "tensor",
+    "dequantize.h": "tensor",
     "device.h": "device",
     "state_dict.h": "state",
     "metadata.h": "state",  # plain values that plan and format share
@@ -48,6 +49,7 @@ PUBLIC: dict[str, str] = {
     "mpi_group.h": "group",
     "storage.h": "storage",
     "checkpoint_storage.h": "storage",
+    "hugging_face.h": "storage",
 }
 
 FACES = ("cli", "python/src", "examples")  # they see the public headers only

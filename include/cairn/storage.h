@@ -118,9 +118,13 @@ enum class IoPath : std::uint8_t {
 struct PosixOptions {
   bool create = false;  // make the directory, and those above it
   IoPath io = IoPath::kAuto;
+  // Files that are symbolic links are read, wherever those lead: a model in the cache of Hugging Face is a
+  // directory of links. Only by their bare names.
+  bool follow_links = false;
 };
 
-// A directory. Error(kNotFound), or kIo with errno. No symbolic link beneath it is followed.
+// A directory. Error(kNotFound), or kIo with errno. No symbolic link beneath it is followed, unless asked
+// for.
 std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const PosixOptions& options = {});
 
 // Files in memory, gone with the object.

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "cairn/checkpoint_storage.h"
+#include "cairn/dequantize.h"
 #include "cairn/error.h"
+#include "cairn/hugging_face.h"
 #include "metadata.h"
 #include "options.h"
 #include "state.h"
@@ -58,6 +60,7 @@ class Writer {
     apply(options, write);
     writer_ = dcp_writer(posix_file_system(path, {.create = true}), write);
   }
+  explicit Writer(std::unique_ptr<StorageWriter> writer) : writer_(std::move(writer)) {}
 
   void set_up(const std::string& save_id, int rank, int world_size, bool is_coordinator, bool collective) {
     WriterRole role;
@@ -139,6 +142,7 @@ class ItemDestinations final : public LoadPlanner {
 class Reader {
  public:
   explicit Reader(const std::string& path) : reader_(dcp_reader(posix_file_system(path))) {}
+  explicit Reader(std::unique_ptr<StorageReader> reader) : reader_(std::move(reader)) {}
 
   std::shared_ptr<Metadata> metadata(int rank, int world_size) {
     ReaderRole role;
@@ -162,6 +166,44 @@ class Reader {
  private:
   std::unique_ptr<StorageReader> reader_;
 };
+
+TensorView view_of(nb::handle tensor) {
+  const std::optional<Tensor> found = plain_tensor(tensor);
+  if (!found) throw Error(ErrorCode::kInvalidArgument, "a plain tensor is needed here");
+  return found->view();
+}
+
+// `to` is filled. Tensors are matrices with dense rows.
+void dequantize_blocks_of(nb::object elements, std::int64_t row, std::int64_t column, std::int64_t block,
+                          nb::object scales, nb::object to) {
+  const TensorView from = view_of(elements), by = view_of(scales), made = view_of(to);
+  nb::gil_scoped_release release;
+  dequantize_blocks(from, row, column, block, by, made);
+}
+
+void dequantize_mxfp4_of(nb::object codes, nb::object scales, std::int64_t first, nb::object to) {
+  const TensorView from = view_of(codes), by = view_of(scales), made = view_of(to);
+  nb::gil_scoped_release release;
+  dequantize_mxfp4(from, by, first, made);
+}
+
+// `file_of` is {fqn: number of its file}; `options` are those of a Writer.
+std::unique_ptr<Writer> make_hf_writer(const std::string& path, nb::dict file_of, bool sharded,
+                                       nb::dict options) {
+  HfWriteOptions write;
+  apply(std::move(options), write.write);
+  write.sharded = sharded;
+  for (const auto& [fqn, index] : file_of) write.file_of[to_text(fqn)] = nb::cast<int>(index);
+  return std::make_unique<Writer>(hf_writer(posix_file_system(path, {.create = true}), write));
+}
+
+// With `dequantize_to`, the name of an element type, quantised tensors are read as such.
+std::unique_ptr<Reader> make_hf_reader(const std::string& path, nb::object dequantize_to,
+                                       std::int64_t block) {
+  HfReadOptions read;
+  if (!dequantize_to.is_none()) read.dequantize = Dequantize{to_dtype(dequantize_to), block};
+  return std::make_unique<Reader>(hf_reader(posix_file_system(path, {.follow_links = true}), read));
+}
 
 }  // namespace
 
@@ -191,6 +233,12 @@ void bind_storage(nb::module_& m) {
       .def("metadata", &Reader::metadata, "rank"_a = 0, "world_size"_a = 1,
            nb::call_guard<nb::gil_scoped_release>())
       .def("read", &Reader::read, "items"_a, "resolve"_a, "commit"_a);
+
+  m.def("dequantize_blocks", dequantize_blocks_of, "elements"_a, "row"_a, "column"_a, "block"_a, "scales"_a,
+        "to"_a);
+  m.def("dequantize_mxfp4", dequantize_mxfp4_of, "codes"_a, "scales"_a, "first"_a, "to"_a);
+  m.def("hf_writer", make_hf_writer, "path"_a, "file_of"_a, "sharded"_a, "options"_a);
+  m.def("hf_reader", make_hf_reader, "path"_a, "dequantize_to"_a.none() = nb::none(), "block"_a = 128);
 }
 
 }  // namespace cairn::python

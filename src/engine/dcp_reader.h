@@ -23,7 +23,6 @@ class DcpReader final : public StorageReader {
 
  private:
   const ManifestFile* sums_of(const std::string& file) const;
-  int threads() const;
 
   std::shared_ptr<const FileSystem> files_;
   ReadOptions options_;

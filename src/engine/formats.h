@@ -9,6 +9,7 @@
 #include "base/directory.h"
 #include "base/source.h"
 #include "cairn/checkpoint.h"
+#include "format/hf_names.h"  // kIndexFile
 
 namespace cairn {
 
@@ -20,7 +21,6 @@ std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path, const Limit
                                             const std::shared_ptr<SourceChecks>& checks);
 
 inline constexpr std::string_view kMetadataFile = ".metadata";
-inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
 // `metadata_files`: ".metadata", or every rank's own "__{rank}.metadata".
 std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,

@@ -59,7 +59,9 @@ TensorView view_of(const TorchFile::Stored& stored, ByteSpan storage) {
 // A large tensor whose parts are read by several threads.
 struct ItemReader::LargeRead {
   std::mutex mutex;
-  std::unique_ptr<TorchFile> file;
+  bool open = false;
+  std::unique_ptr<TorchFile> file;         // one of these has the elements
+  std::shared_ptr<const ByteSource> bare;  // the other is null
   StoredElements elements;
   std::optional<std::uint32_t> crc;  // to be compared with that of all parts
   TensorView to;
@@ -230,6 +232,13 @@ void ItemReader::read_transformed(std::size_t at, const std::string& name, Scrat
 
 void ItemReader::read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch) {
   const WantedItem& wanted = work_.items[at];
+  if (wanted.bare) {
+    // Nobody writes through it.
+    return deliver(at,
+                   TensorView::contiguous(const_cast<std::byte*>(item.data()),
+                                          wanted.tensor->properties.dtype, wanted.chunk->sizes),
+                   scratch);
+  }
   const TorchFile::Stored* stored = scratch.known.find(item);
   std::unique_ptr<TorchFile> file;
   if (stored == nullptr) {
@@ -243,10 +252,15 @@ void ItemReader::read_tensor(std::size_t at, ByteSpan item, const std::string& n
     check_crc(storage, stored->crc, stored->data_offset);
     if (wanted.transforms->empty()) tally_.verified += storage.size();
   }
+  deliver(at, view_of(*stored, storage), scratch);
+}
+
+// The wanted part of a chunk that is in memory goes where it belongs.
+void ItemReader::deliver(std::size_t at, const TensorView& chunk, Scratch& scratch) {
+  const WantedItem& wanted = work_.items[at];
   const TensorView to = destination(at);
   written_[at] = true;
-  const TensorView from =
-      view_of(*stored, storage).narrow({wanted.item->storage_offsets, wanted.item->lengths});
+  const TensorView from = chunk.narrow({wanted.item->storage_offsets, wanted.item->lengths});
   if (is_on_device(to)) {
     scratch.senders.to(to.device).send_copy(from, to);
     scratch.sent.emplace_back(at, to);
@@ -325,20 +339,32 @@ void ItemReader::read_part(LargeRead& large, std::size_t at, const Selection& se
 void ItemReader::open_large(LargeRead& large, std::size_t at) {
   const WantedItem& wanted = work_.items[at];
   const std::lock_guard lock(large.mutex);
-  if (large.file != nullptr) return;
-  auto file =
-      open_item_archive(slice_of(source_of(wanted.file), wanted.offset, wanted.length), options_.limits);
-  const TorchFile::Stored& stored = chunk_in(*file, *wanted.chunk);
-  large.elements = elements_of(*file, stored);
+  if (large.open) return;
+  std::shared_ptr<const ByteSource> item = slice_of(source_of(wanted.file), wanted.offset, wanted.length);
+  if (wanted.bare) {
+    large.bare = std::move(item);
+    large.elements = {large.bare.get(),
+                      0,
+                      wanted.length,
+                      0,
+                      wanted.tensor->properties.dtype,
+                      wanted.chunk->sizes,
+                      contiguous_strides(wanted.chunk->sizes),
+                      std::nullopt};
+  } else {
+    large.file = open_item_archive(std::move(item), options_.limits);
+    large.elements = elements_of(*large.file, chunk_in(*large.file, *wanted.chunk));
+  }
   const bool whole = wanted.item->lengths == wanted.chunk->sizes;
   if (options_.verify != Verify::kNone && whole && !is_checked(wanted)) large.crc = large.elements.crc;
   large.elements.crc.reset();
   large.to = destination(at);
-  for (std::size_t d = 0; d < stored.tensor.shape.rank(); ++d) {
-    const bool longer = stored.tensor.strides[d] > stored.tensor.strides[large.axis];
+  const Shape& strides = large.elements.strides;
+  for (std::size_t d = 0; d < strides.rank(); ++d) {
+    const bool longer = strides[d] > strides[large.axis];
     if (wanted.item->lengths[d] > 1 && (wanted.item->lengths[large.axis] <= 1 || longer)) large.axis = d;
   }
-  large.file = std::move(file);
+  large.open = true;
 }
 
 // All parts have arrived. When they make up the whole storage, it is known whether they are right.
@@ -364,6 +390,7 @@ void ItemReader::finish_large(LargeRead& large, std::size_t at) {
   }
   planner_.commit_tensor(*work_.items[at].item, large.to);
   large.file.reset();
+  large.bare.reset();
 }
 
 }  // namespace cairn

@@ -60,6 +60,7 @@ class ItemReader {
   void read_small(std::size_t at, const PlannedSource& source, Scratch& scratch);
   void read_transformed(std::size_t at, const std::string& name, Scratch& scratch);
   void read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch);
+  void deliver(std::size_t at, const TensorView& chunk, Scratch& scratch);
   void read_object(std::size_t at, ByteSpan item, const std::string& name);
   void commit_sent(Scratch& scratch);
   void run_large(const ReadUnit& unit, Scratch& scratch);

@@ -98,8 +98,19 @@ class Planning {
     wanted.transforms = &storage_.transforms(entry);
     const bool transformed = !wanted.transforms->empty();
     wanted.in_memory = wanted.tensor == nullptr || transformed || wanted.length <= kSmallItem;
+    if (checkpoint_.bare) settle_bare(item, wanted);
     if (wanted.tensor == nullptr || transformed) wanted.needed = wanted.length;
     return wanted;
+  }
+
+  // Of a bare item any part can be read without the rest.
+  static void settle_bare(const ReadItem& item, WantedItem& wanted) {
+    wanted.bare = true;
+    const std::uint64_t bytes =
+        static_cast<std::uint64_t>(wanted.chunk->volume()) * item_size(wanted.tensor->properties.dtype);
+    if (bytes != wanted.length)
+      throw corrupt(fmt::format("a chunk of {} bytes takes {} in the file", bytes, wanted.length));
+    wanted.in_memory = wanted.in_memory && item.lengths == wanted.chunk->sizes;
   }
 
   void find_chunk(const ReadItem& item, WantedItem& wanted) const {
@@ -197,7 +208,7 @@ class Planning {
   // only more or less is read than it could be.
   void add(const WantedItem& wanted, WholeBlocks& blocks) const {
     const std::uint64_t begin = wanted.offset, end = wanted.offset + wanted.length;
-    if (wanted.needed == 0 && wanted.tensor != nullptr) return;
+    if (wanted.bare || (wanted.needed == 0 && wanted.tensor != nullptr)) return;
     if (wanted.in_memory || wanted.item->lengths == wanted.chunk->sizes)
       return blocks.add(wanted.file, begin, end, end - begin);
     const DType dtype = wanted.tensor->properties.dtype;

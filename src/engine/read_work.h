@@ -24,6 +24,7 @@ struct WantedItem {
   std::uint64_t offset = 0;  // of the stored item, in the file
   std::uint64_t length = 0;
   std::uint64_t needed = 0;  // bytes of the wanted elements, or of the object
+  bool bare = false;         // its elements lie in the file row by row, with no archive around them
   bool in_memory = false;    // all of it is read into memory first; else its elements go where they belong
 };
 
@@ -59,6 +60,7 @@ struct CheckpointView {
   // The checksums of a data file: null when the checkpoint has none, Error(kCorrupt) when it should have.
   std::function<const ManifestFile*(const std::string& file)> sums;
   Limits limits;
+  bool bare = false;  // tensors lie in the files as they are: no archives, no checksums
 };
 
 // Errors name the tensor, and the file where one is to blame: kCorrupt for metadata that contradicts itself

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cairn/error.h"
+#include "format/json_scanner.h"
 
 namespace cairn {
 namespace {
@@ -95,6 +96,16 @@ std::unordered_map<std::string, Shape> parse_sharding_info(std::string_view json
   InfoReader reader(limits);
   Json::sax_parse(json, &reader);
   return std::move(reader.offsets);
+}
+
+std::string write_sharding_info(const std::vector<std::pair<std::string, Shape>>& offsets) {
+  std::string json = "{";
+  for (const auto& [name, at] : offsets) {
+    if (json.size() > 1) json += ", ";
+    append_json_string(json, name, JsonText::kAscii);
+    json += fmt::format(": {{\"saved_offsets\": [{}]}}", fmt::join(at.begin(), at.end(), ", "));
+  }
+  return json + "}";
 }
 
 }  // namespace cairn

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "cairn/limits.h"
 #include "cairn/tensor.h"
@@ -16,5 +18,8 @@ inline constexpr std::string_view kShardingInfoKey = "DCP_SHARDING_INFO";
 // Offsets by tensor name, from {"name": {"saved_offsets": [0, 8]}, ...}. Error kCorrupt when the text is
 // of another form, has a negative offset, or names a tensor twice.
 std::unordered_map<std::string, Shape> parse_sharding_info(std::string_view json, const Limits& limits);
+
+// The inverse, in the order given.
+std::string write_sharding_info(const std::vector<std::pair<std::string, Shape>>& offsets);
 
 }  // namespace cairn

@@ -43,5 +43,14 @@ TEST(ShardingInfo, SurvivesDeepNesting) {
   EXPECT_EQ(error_of([&] { parse_sharding_info(deep, {}); }).code(), ErrorCode::kCorrupt);
 }
 
+TEST(ShardingInfo, ReadsWhatItWrites) {
+  const std::string json = write_sharding_info({{"a\"\xc3\xa4", {0, 8}}, {"scalar", {}}});
+  EXPECT_EQ(json, "{\"a\\\"\\u00e4\": {\"saved_offsets\": [0, 8]}, \"scalar\": {\"saved_offsets\": []}}");
+  const auto offsets = parse_sharding_info(json, Limits());
+  EXPECT_EQ(offsets.size(), 2U);
+  EXPECT_EQ(offsets.at("a\"\xc3\xa4"), (Shape{0, 8}));
+  EXPECT_EQ(offsets.at("scalar"), Shape());
+}
+
 }  // namespace
 }  // namespace cairn

@@ -111,6 +111,35 @@ WriteResult ItemWriter::write(const WriteItem& item) {
   }
 }
 
+Value ItemWriter::resolve_tensor(const WriteItem& item) {
+  if (planner_.resolve_archive(item))
+    throw Error(ErrorCode::kUnsupported, "only torch can say what is in this tensor")
+        .of_tensor(item.index.fqn);
+  Value value = planner_.resolve_data(item);
+  (void)checked_tensor(value, item);
+  return value;
+}
+
+WriteResult ItemWriter::write_bare(const WriteItem& item) {
+  try {
+    const Value value = resolve_tensor(item);
+    const TensorView& tensor = value.get<Tensor>().view();
+    const auto begin = static_cast<std::int64_t>(stream_.position());
+    if (is_on_device(tensor)) {
+      (void)write_from_device(stream_, tensor);
+    } else if (tensor.is_contiguous()) {
+      write_memory({tensor.data, tensor.bytes()});
+    } else {
+      write_elements(tensor);
+    }
+    const auto length = static_cast<std::int64_t>(tensor.bytes());
+    return {item.index, length, {file_, begin, length, {}, {}}};
+  } catch (Error& e) {
+    e.of_tensor(item.index.fqn);
+    throw;
+  }
+}
+
 // Returns the length of the padding before it.
 std::uint64_t ItemWriter::write_tensor(const TensorView& tensor) {
   TensorBlob blob(tensor);

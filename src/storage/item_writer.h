@@ -31,6 +31,12 @@ class ItemWriter {
   // Errors name the tensor. Error(kInvalidArgument) when the planner gives something else than it planned.
   WriteResult write(const WriteItem& item);
 
+  // The tensor's elements alone, row after row, with nothing around them: as safetensors files have them. For
+  // a writer without transforms.
+  WriteResult write_bare(const WriteItem& item);
+  // The tensor of an item. Error(kUnsupported) when the planner has something else for it.
+  Value resolve_tensor(const WriteItem& item);
+
   // At least as many bytes as write() will add to the file, for a tensor of this many, aligned so.
   static std::uint64_t most_bytes(std::uint64_t tensor_bytes, std::uint64_t alignment);
 

@@ -184,8 +184,10 @@ class PosixWriter final : public FileWriter {
 
 class PosixFileSystem final : public FileSystem {
  public:
-  PosixFileSystem(std::shared_ptr<const Directory> directory, IoPath io)
-      : directory_(std::move(directory)), io_(io == IoPath::kAuto ? path_from_environment() : io) {
+  PosixFileSystem(std::shared_ptr<const Directory> directory, IoPath io, Links links)
+      : directory_(std::move(directory)),
+        io_(io == IoPath::kAuto ? path_from_environment() : io),
+        links_(links) {
     if (io_ == IoPath::kAuto || io_ == IoPath::kUring) rings_ = UringPool::make();
   }
 
@@ -198,7 +200,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   std::shared_ptr<const ByteSource> open(std::string_view name) const override {
-    const int fd = open_descriptor_beneath(*directory_, name);
+    const int fd = open_descriptor_beneath(*directory_, name, links_);
     auto channel = std::make_unique<FileChannel>(fd, shown(name), io_, rings_);
     struct stat status;
     if (::fstat(fd, &status) != 0) fail("cannot look at the file", shown(name), errno);
@@ -212,7 +214,8 @@ class PosixFileSystem final : public FileSystem {
     check_file_name(name);
     const std::string text(name);
     struct stat status;
-    if (::fstatat(directory_->descriptor(), text.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (::fstatat(directory_->descriptor(), text.c_str(), &status,
+                  links_ == Links::kFollow ? 0 : AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno == ENOENT) return std::nullopt;
       fail("cannot look at the file", shown(name), errno);
     }
@@ -222,8 +225,11 @@ class PosixFileSystem final : public FileSystem {
 
   std::vector<FileEntry> list() const override {
     std::vector<FileEntry> files;
-    for (DirectoryEntry& entry : directory_->list())
-      if (entry.kind == DirectoryEntry::Kind::kFile) files.push_back({std::move(entry.name), entry.size});
+    for (DirectoryEntry& entry : directory_->list()) {
+      const bool followed = links_ == Links::kFollow && entry.leads_to_file;
+      if (followed || entry.kind == DirectoryEntry::Kind::kFile)
+        files.push_back({std::move(entry.name), entry.size});
+    }
     return files;
   }
 
@@ -255,6 +261,7 @@ class PosixFileSystem final : public FileSystem {
 
   std::shared_ptr<const Directory> directory_;
   IoPath io_;
+  Links links_;
   std::shared_ptr<UringPool> rings_;
 };
 
@@ -262,7 +269,8 @@ class PosixFileSystem final : public FileSystem {
 
 std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const PosixOptions& options) {
   if (options.create) make_directories(path);
-  return std::make_unique<PosixFileSystem>(Directory::open(path), options.io);
+  return std::make_unique<PosixFileSystem>(Directory::open(path), options.io,
+                                           options.follow_links ? Links::kFollow : Links::kRefuse);
 }
 
 }  // namespace cairn

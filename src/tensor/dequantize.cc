@@ -1,4 +1,4 @@
-#include "tensor/dequantize.h"
+#include "cairn/dequantize.h"
 
 #include <fmt/format.h>
 

@@ -29,7 +29,9 @@ from ._install import install, installed, uninstall
 from ._report import last_report
 from .default_planner import DefaultLoadPlanner, DefaultSavePlanner, _EmptyStateDictLoadPlanner
 from .filesystem import FileSystemReader, FileSystemWriter
+from .hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from .optimizer import load_sharded_optimizer_state_dict
+from .quantized_hf_storage import QuantizedHuggingFaceStorageReader
 from .state_dict_loader import _load_state_dict_from_keys, load, load_state_dict
 from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_save, save, save_state_dict
 
@@ -44,10 +46,13 @@ __all__ = [
     "DefaultSavePlanner",
     "FileSystemReader",
     "FileSystemWriter",
+    "HuggingFaceStorageReader",
+    "HuggingFaceStorageWriter",
     "LoadPlan",
     "LoadPlanner",
     "Metadata",
     "OverlappedStager",
+    "QuantizedHuggingFaceStorageReader",
     "ReadItem",
     "SavePlan",
     "SavePlanner",

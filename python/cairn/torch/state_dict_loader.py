@@ -10,6 +10,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlanner
 from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
 
+from .. import Error
 from . import _dist, _native, _progress, _ways
 from ._errors import CheckpointError
 from ._report import logger, reporting
@@ -137,6 +138,8 @@ class _OpenLoad:
             return self.reader.read_metadata()
         except Exception as error:  # noqa: BLE001 - a user's reader may raise anything
             first = error
+        if isinstance(first, Error) and not _dist.takes_kwargs(self.reader.read_metadata):
+            raise first  # it says more than that there is none
         logger.info("Global metadata is not found. Falling back to rank local metadata.")
         second: Optional[BaseException] = None
         if _dist.takes_kwargs(self.reader.read_metadata):

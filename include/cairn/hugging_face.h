@@ -1,0 +1,72 @@
+// Checkpoints as Hugging Face keeps models: directories of safetensors files.
+//
+// A writer and a reader for save() and load(). Names and headers are those of DCP's HuggingFaceStorageWriter,
+// so that it, transformers and everybody else can read what is written here, and the other way round.
+//
+//   auto files = std::shared_ptr(posix_file_system("model", {.create = true}));
+//   auto writer = hf_writer(files);
+//   save(state, "model", {.writer = writer.get()});             // model-00001-of-00001.safetensors, and an
+//   index
+//
+//   auto model = std::shared_ptr<const FileSystem>(posix_file_system("DeepSeek-V3", {.follow_links = true}));
+//   auto reader = hf_reader(model, {.dequantize = Dequantize{DType::kBFloat16}});
+//   load(state, "DeepSeek-V3", {.group = &group, .reader = reader.get()});
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cairn/checkpoint_storage.h"
+#include "cairn/storage.h"
+#include "cairn/tensor.h"
+
+namespace cairn {
+
+// What to do with entries that are no tensors: safetensors cannot hold them.
+enum class HfObjects : std::uint8_t {
+  kRefuse,  // Error(kUnsupported) that names them
+  kSkip,    // they are not saved
+};
+
+struct HfWriteOptions {
+  // false: one rank has everything, and writes model-XXXXX-of-NNNNN.safetensors with an index. true: every
+  // rank writes its parts, shard-RRRRR-model-XXXXX-of-NNNNN.safetensors, and there is no index.
+  bool sharded = false;
+  // Which file each tensor goes to, counted from 1; empty: all to the first. Error(kNotFound) for a tensor
+  // that is not in it.
+  std::map<std::string, int> file_of = {};
+  HfObjects objects = HfObjects::kRefuse;
+  // memory_budget, durable, low_space, bytes_per_second and devices mean the same here; the rest nothing.
+  WriteOptions write = {};
+};
+
+// Until the save is finished, its files have names that no reader takes for safetensors. Then they get their
+// own, in the place of older ones, and the index comes last. Several parts of one tensor on one rank are
+// joined where they make up a box; parts that do not, and only `sharded` has, go to files of their own, with
+// the numbers of ranks that are not there.
+std::unique_ptr<StorageWriter> hf_writer(std::shared_ptr<FileSystem> files,
+                                         const HfWriteOptions& options = {});
+
+// Weights in few bits become floats while they are read: "X.weight" beside "X.weight_scale_inv" (a scale for
+// each square of `block` x `block` elements) and "X_blocks" beside "X_scales" (MXFP4; the numbers of the last
+// two dimensions are one dimension then). The result is what torch's arithmetic gives, bit for bit.
+struct Dequantize {
+  DType to = DType::kFloat32;  // or kBFloat16, kFloat16
+  std::int64_t block = 128;
+};
+
+struct HfReadOptions {
+  std::optional<Dequantize> dequantize = {};
+  ReadOptions read = {};  // there are no checksums, so nothing is verified
+};
+
+// The tensors of a directory: of the files that its index names; without an index, of the shards that DCP
+// wrote; without those, of all its safetensors files. Parts are put together by DCP_SHARDING_INFO. Objects
+// there are none.
+std::unique_ptr<StorageReader> hf_reader(std::shared_ptr<const FileSystem> files,
+                                         const HfReadOptions& options = {});
+
+}  // namespace cairn

@@ -1,0 +1,31 @@
+"""What the files of a Hugging Face directory are called. Names, keys and data types are torch's own."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from torch.distributed.checkpoint._hf_utils import (  # noqa: F401 - here for who looks where torch has them
+    CUSTOM_METADATA_KEY,
+    DCP_SHARDING_INFO_KEY,
+    DCP_VERSION_KEY,
+    DEFAULT_EXTRA_METADATA_KEY,
+    DTYPE_MAP,
+    FORMAT_KEY,
+    FORMAT_VALUE,
+    HF_DCP_VERSION,
+    NUM_BYTES_FOR_HEADER_LEN,
+    SAVED_OFFSETS_KEY,
+    SHARDED_DIR_NAME,
+    SUFFIX,
+    _get_dcp_custom_metadata,
+    _get_dtype,
+    _get_safetensors_file_metadata,
+    _HFStorageInfo,
+    _metadata_fn,
+)
+
+
+def _gen_file_name(index: int, largest_index: int, shard_index: Optional[int] = None) -> str:
+    """model-00001-of-00004.safetensors, or shard-00003-model-00001-of-00004.safetensors."""
+    model = f"model-{index:05}-of-{largest_index:05}{SUFFIX}"
+    return model if shard_index is None else f"shard-{shard_index:05}-{model}"

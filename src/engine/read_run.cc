@@ -1,0 +1,93 @@
+#include "engine/read_run.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/item_reader.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kThreadBytes = 10 << 20;  // kReadBuffer, and a block or two
+constexpr int kMostThreads = 16;
+constexpr int kLeastThreads = 8;  // more than cores may be: they wait for the disk
+
+// Runs the units of a load on several threads. Ends with the first failure.
+class Run {
+ public:
+  Run(const ReadWork& work, ItemReader& items, const ProgressCallback& progress)
+      : work_(work), items_(items), progress_(progress) {}
+
+  void on(int threads) {
+    std::vector<std::thread> others;
+    others.reserve(static_cast<std::size_t>(threads));
+    try {
+      for (int i = 1; i < threads; ++i) others.emplace_back([this] { take_units(); });
+    } catch (const std::system_error&) {
+      // Fewer threads than asked for do the same work.
+    }
+    take_units();
+    for (std::thread& thread : others) thread.join();
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+ private:
+  void take_units() noexcept {
+    try {
+      ItemReader::Scratch scratch(items_);
+      while (!items_.stopped()) {
+        const std::size_t unit = next_++;
+        if (unit >= work_.units.size()) return;
+        items_.run(work_.units[unit], scratch);
+        report_progress();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (failure_ == nullptr) failure_ = std::current_exception();
+      items_.stop();
+    }
+  }
+
+  void report_progress() {
+    if (!progress_) return;
+    const std::lock_guard lock(progress_mutex_);
+    progress_({"read", items_.done(), work_.needed});
+  }
+
+  const ReadWork& work_;
+  ItemReader& items_;
+  const ProgressCallback& progress_;
+  std::atomic<std::size_t> next_ = 0;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::mutex progress_mutex_;
+};
+
+}  // namespace
+
+int threads_for(const ReadOptions& options) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int wanted =
+      options.threads > 0 ? options.threads : std::min(std::max(cores, kLeastThreads), kMostThreads);
+  const std::uint64_t fit = options.memory_budget / 2 / kThreadBytes;
+  return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(wanted)));
+}
+
+void run_reads(ReadWork& work, LoadPlanner& planner, const FileSystem& files, const ReadOptions& options,
+               const ProgressCallback& progress, ReadReport& report) {
+  ItemReader items(work, planner, files, options);
+  const auto threads = static_cast<std::size_t>(threads_for(options));
+  try {
+    Run(work, items, progress).on(static_cast<int>(std::min(work.units.size(), threads)));
+  } catch (...) {
+    items.fill(report);
+    throw;
+  }
+  items.fill(report);
+}
+
+}  // namespace cairn
