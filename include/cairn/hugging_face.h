@@ -13,6 +13,7 @@
 //   load(state, "DeepSeek-V3", {.group = &group, .reader = reader.get()});
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -68,5 +69,25 @@ struct HfReadOptions {
 // there are none.
 std::unique_ptr<StorageReader> hf_reader(std::shared_ptr<const FileSystem> files,
                                          const HfReadOptions& options = {});
+
+class Group;
+
+struct ConsolidateOptions {
+  // Which file each tensor goes to, counted from 1; those that are not named are left out. Empty: all to one.
+  std::map<std::string, int> file_of = {};
+  Group* group = nullptr;  // the ranks that share the work, file by file; null: this process alone
+  int threads = 0;         // 0: as many as cores
+  std::uint64_t memory_budget = std::uint64_t{256} << 20;
+  bool durable = true;
+  std::chrono::nanoseconds deadline = std::chrono::minutes(30);
+  ProgressCallback progress = {};  // of this rank's files
+};
+
+// Whole tensors out of the shards that a sharded save wrote: `destination` gets model-XXXXX-of-NNNNN files,
+// and the index last. Bytes stream from file to file, read back and compared; no tensor is in memory as a
+// whole. All ranks of the group call it and fail together; then no new file stays. Errors name tensor and
+// file: kNotFound for a tensor that no shard has, kUnsupported for files without DCP_SHARDING_INFO.
+void consolidate(const std::string& sharded, const std::string& destination,
+                 const ConsolidateOptions& options = {});
 
 }  // namespace cairn

@@ -368,6 +368,23 @@ class Reader:
     ) -> dict[int, bytes]:
         """Archives of the objects, by position; the tensors that `resolve` gave are filled."""
 
+def hf_writer(path: str, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
+    """A Writer of safetensors files; `file_of` says which file each tensor goes to, from 1."""
+
+def hf_reader(path: str, dequantize_to: Optional[str] = None, block: int = 128) -> Reader:
+    """A Reader of a directory of safetensors files; with a dtype's name, one that dequantises."""
+
+def consolidate(
+    source: str, to: str, file_of: dict[str, int], threads: int, group: Optional[Group] = None, seconds: float = 1800.0
+) -> None:
+    """Whole tensors out of the shards in `source`; all ranks of the group call it."""
+
+def dequantize_blocks(elements: Any, row: int, column: int, block: int, scales: Any, to: Any) -> None:
+    """Fills `to` with the part of a matrix that begins at (row, column), times the scales of its blocks."""
+
+def dequantize_mxfp4(codes: Any, scales: Any, first: int, to: Any) -> None:
+    """Fills `to` with MXFP4 numbers; its rows begin at the number `first` of their rows."""
+
 def dedup(plans: list[list[Item]], lowest_rank: bool) -> list[list[int]]:
     """Which items of each plan stay, by position."""
 

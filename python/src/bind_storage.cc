@@ -8,6 +8,7 @@
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
+#include "group.h"
 #include "metadata.h"
 #include "options.h"
 #include "state.h"
@@ -197,6 +198,17 @@ std::unique_ptr<Writer> make_hf_writer(const std::string& path, nb::dict file_of
   return std::make_unique<Writer>(hf_writer(posix_file_system(path, {.create = true}), write));
 }
 
+void consolidate_shards(const std::string& source, const std::string& to, nb::dict file_of, int threads,
+                        std::optional<PythonGroup*> group, double seconds) {
+  ConsolidateOptions options;
+  for (const auto& [fqn, index] : file_of) options.file_of[to_text(fqn)] = nb::cast<int>(index);
+  options.threads = threads;
+  if (group) options.group = *group;
+  options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  std::atomic<bool> cancelled = false;
+  run_interruptibly([&] { consolidate(source, to, options); }, cancelled);
+}
+
 // With `dequantize_to`, the name of an element type, quantised tensors are read as such.
 std::unique_ptr<Reader> make_hf_reader(const std::string& path, nb::object dequantize_to,
                                        std::int64_t block) {
@@ -237,6 +249,8 @@ void bind_storage(nb::module_& m) {
   m.def("dequantize_blocks", dequantize_blocks_of, "elements"_a, "row"_a, "column"_a, "block"_a, "scales"_a,
         "to"_a);
   m.def("dequantize_mxfp4", dequantize_mxfp4_of, "codes"_a, "scales"_a, "first"_a, "to"_a);
+  m.def("consolidate", consolidate_shards, "source"_a, "to"_a, "file_of"_a, "threads"_a,
+        "group"_a.none() = nb::none(), "seconds"_a = 1800.0);
   m.def("hf_writer", make_hf_writer, "path"_a, "file_of"_a, "sharded"_a, "options"_a);
   m.def("hf_reader", make_hf_reader, "path"_a, "dequantize_to"_a.none() = nb::none(), "block"_a = 128);
 }

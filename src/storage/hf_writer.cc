@@ -5,7 +5,6 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "storage/file_names.h"
 #include "storage/file_stream.h"
 #include "storage/hf_layout.h"
+#include "storage/hf_publish.h"
 #include "storage/item_writer.h"
 #include "tensor/pieces.h"
 
@@ -42,32 +42,6 @@ std::string list_of(const std::vector<std::string>& names) {
       fmt::format("'{}'", fmt::join(names.begin(), names.begin() + static_cast<long>(shown), "', '"));
   if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
   return text;
-}
-
-// What a rank tells the coordinator: the names its files have now, and those they are to get.
-using Renames = std::vector<std::pair<std::string, std::string>>;
-
-std::string encode(const Renames& renames) {
-  std::string text;
-  for (const auto& [from, to] : renames) text += from + "\n" + to + "\n";
-  return text;
-}
-
-Renames decode(std::string_view text) {
-  Renames renames;
-  std::vector<std::string> lines;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    if (end == text.npos) throw Error(ErrorCode::kCorrupt, "a rank's list of files ends too early");
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
-    if (lines.size() < 2) continue;
-    if (!is_partial(lines[0]) || final_name_of(lines[0]) != lines[1])
-      throw Error(ErrorCode::kCorrupt, "a rank's list of files is not what ranks send");
-    renames.emplace_back(lines[0], lines[1]);
-    lines.clear();
-  }
-  return renames;
 }
 
 class HfWriter final : public StorageWriter {
@@ -182,8 +156,6 @@ class HfWriter final : public StorageWriter {
   void write_entry(Job& job, ItemWriter& writer, FileStream& stream, Pace& pace, const HfEntry& entry);
   void weave(const HfEntry& entry, ItemWriter& writer, FileStream& stream, Pace& pace, Job& job);
   void write_jobs(std::vector<Job>& jobs, SavePlanner& planner, Pace& pace);
-  void write_index(const std::vector<WrittenData>& all);
-  std::set<std::string> old_files(const std::vector<WrittenData>& all) const;
   void report(std::uint64_t bytes);
 
   std::shared_ptr<FileSystem> files_;
@@ -192,7 +164,7 @@ class HfWriter final : public StorageWriter {
   int largest_ = 1;  // index of a file
   WriterRole role_;
   std::unique_ptr<FileLock> lock_;
-  Renames renames_;  // of this rank's files
+  HfRenames renames_;  // of this rank's files
 
   std::mutex mutex_;  // guards what the writing threads share, below
   std::uint64_t done_ = 0;
@@ -354,66 +326,18 @@ WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   write_jobs(jobs, planner, pace);
   for (Job& job : jobs) std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
   if (options_.write.durable) files_->sync_directory();
-  data.attachment = encode(renames_);
+  data.attachment = encode_renames(renames_);
   return data;
 }
 
-void HfWriter::write_index(const std::vector<WrittenData>& all) {
-  SafetensorsIndex index;
-  std::set<std::string_view> seen;
-  for (const WrittenData& rank : all) {
-    for (const WriteResult& result : rank.results) {
-      index.total_size += static_cast<std::uint64_t>(result.size_in_bytes);
-      if (seen.insert(result.index.fqn).second)
-        index.weight_map.emplace_back(result.index.fqn, result.storage_data.relative_path);
-    }
-  }
-  const std::string text = write_safetensors_index(index);
-  const auto file =
-      files_->create(kIndexFile, {.size = text.size(), .replace = true, .durable = options_.write.durable});
-  file->write_at(0, as_bytes(text));
-  file->commit();
-}
-
-// Files of what is being replaced, which readers would take for a part of the new checkpoint.
-std::set<std::string> HfWriter::old_files(const std::vector<WrittenData>& all) const {
-  std::set<std::string> old;
-  bool has_index = false;
-  for (const FileEntry& file : files_->list()) {
-    if (options_.sharded && is_hf_shard(file.name)) old.insert(file.name);
-    has_index = has_index || file.name == kIndexFile;
-  }
-  if (has_index && options_.sharded) old.insert(std::string(kIndexFile));
-  if (has_index && !options_.sharded) {
-    try {
-      for (const auto& [tensor, file] : read_safetensors_index(*files_->open(kIndexFile)).weight_map)
-        if (file.find('/') == file.npos && file.ends_with(kSafetensorsEnding) && files_->stat(file))
-          old.insert(file);
-    } catch (const Error&) {
-      // What it named cannot be known any more; those files stay.
-    }
-  }
-  for (const WrittenData& rank : all)
-    for (const WriteResult& result : rank.results) old.erase(result.storage_data.relative_path);
-  return old;
-}
-
 void HfWriter::finish(Metadata& metadata, std::vector<WrittenData> all) {
-  Renames renames;
-  for (const WrittenData& rank : all) {
+  for (const WrittenData& rank : all)
     for (const WriteResult& result : rank.results)
       metadata.storage_data.add(result.index, result.storage_data);
-    for (auto& rename : decode(rank.attachment)) renames.push_back(std::move(rename));
-  }
-  const std::set<std::string> old = old_files(all);
   // The other ranks have given up, and somebody may be saving again.
   if (std::chrono::steady_clock::now() > role_.deadline)
     throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
-  for (const auto& [from, to] : renames) files_->rename(from, to);
-  if (options_.write.durable) files_->sync_directory();
-  if (!options_.sharded) write_index(all);
-  for (const std::string& name : old) files_->remove(name);
-  if (options_.write.durable) files_->sync_directory();
+  publish_hf(*files_, options_.sharded, options_.write.durable, all);
   lock_.reset();
 }
 

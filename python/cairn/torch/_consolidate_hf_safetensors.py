@@ -33,19 +33,21 @@ def consolidate_safetensors_files_on_every_rank(
 ) -> None:
     """The same, with the files spread over the ranks of a group by their sizes. All ranks call it; it returns when the
     index is there, and a failure is raised on all of them."""
-    group = None
+    group, seconds = None, 1800.0
     if dist.is_available() and dist.is_initialized():
-        group = _dist.engine_group(process_group)
-    _consolidate(input_dir, output_dir, fqn_to_index_mapping, num_threads, group)
+        group, seconds = _dist.engine_group(process_group), _dist.timeout_of(process_group)
+    _consolidate(input_dir, output_dir, fqn_to_index_mapping, num_threads, group, seconds)
 
 
-def _consolidate(source: Any, to: Any, file_of: dict[str, int], threads: int, group: Any) -> None:
+def _consolidate(
+    source: Any, to: Any, file_of: dict[str, int], threads: int, group: Any, seconds: float = 1800.0
+) -> None:
     if not file_of:
         raise ValueError("fqn_to_index_mapping says for no tensor which file it goes to")
     try:
-        _engine.consolidate(os.fspath(source), os.fspath(to), file_of, threads if threads > 1 else 0, group)
+        _engine.consolidate(os.fspath(source), os.fspath(to), file_of, threads if threads > 1 else 0, group, seconds)
     except Error as error:
-        if "DCP_SHARDING_INFO" in error.message and "No DCP custom metadata" in error.message:
+        if "No DCP custom metadata" in error.message:
             raise ValueError(str(error)) from error
         raise
 
