@@ -65,7 +65,9 @@ def _calculate_max_contiguous_elements(
         )
     for dim, (index, part) in enumerate(zip(indices, sub_tensor_shape)):
         if index >= part:
-            raise ValueError(f"Index {index} at dimension {dim} is out of bounds for sub-tensor shape {sub_tensor_shape}")
+            raise ValueError(
+                f"Index {index} at dimension {dim} is out of bounds for sub-tensor shape {sub_tensor_shape}"
+            )
     for dim, (part, whole) in enumerate(zip(sub_tensor_shape, tensor_shape)):
         if part > whole:
             raise ValueError(f"Sub-tensor dimension {part} at position {dim} exceeds tensor dimension {whole}")

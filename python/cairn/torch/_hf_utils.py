@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from typing import Optional
 
-from torch.distributed.checkpoint._hf_utils import (  # noqa: F401 - here for who looks where torch has them
+from torch.distributed.checkpoint._hf_utils import (  # noqa: F401 - for those who write and read them
     CUSTOM_METADATA_KEY,
-    DCP_SHARDING_INFO_KEY,
-    DCP_VERSION_KEY,
-    DEFAULT_EXTRA_METADATA_KEY,
-    DTYPE_MAP,
-    FORMAT_KEY,
-    FORMAT_VALUE,
-    HF_DCP_VERSION,
-    NUM_BYTES_FOR_HEADER_LEN,
     SAVED_OFFSETS_KEY,
     SHARDED_DIR_NAME,
     SUFFIX,
-    _get_dcp_custom_metadata,
-    _get_dtype,
-    _get_safetensors_file_metadata,
     _HFStorageInfo,
     _metadata_fn,
 )
