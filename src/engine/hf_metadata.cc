@@ -119,7 +119,11 @@ class Building {
     }
   }
 
-  Metadata take() { return std::move(metadata_); }
+  Metadata take() {
+    for (const auto& [name, entry] : metadata_.state_dict_metadata)
+      require_disjoint(name, std::get<TensorStorageMetadata>(entry));
+    return std::move(metadata_);
+  }
 
  private:
   void add(const std::string& file, const SafetensorsEntry& entry, const Shape& offsets, bool sharded) {
@@ -174,6 +178,23 @@ class Building {
                                     [&](const Box& b) { return b.offsets == offsets; });
     if (chunk->sizes != entry.shape) refuse("the two begin at the same place and differ in size");
     return true;
+  }
+
+  // Shards of two saves in one directory: whichever was read last would win.
+  void require_disjoint(const std::string& name, const TensorStorageMetadata& tensor) const {
+    if (tensor.chunks.size() < 2) return;
+    const auto problem = find_cover_problem(tensor.size, tensor.chunks);
+    if (!problem || problem->kind != CoverProblem::Kind::kOverlap) return;
+    const auto file_of = [&](std::size_t chunk) {
+      const StorageData& places = metadata_.storage_data;
+      return places.info(*places.find(name, &tensor.chunks[chunk].offsets)).relative_path;
+    };
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("its part {} here overlaps {} in '{}': are these files of two saves?",
+                            to_string(tensor.chunks[problem->first]),
+                            to_string(tensor.chunks[problem->second]), file_of(problem->second)))
+        .of_tensor(name)
+        .in_file(root_ + "/" + file_of(problem->first));
   }
 
   const std::string& root_;

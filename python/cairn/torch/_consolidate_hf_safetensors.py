@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from .. import Error, _engine
 from . import _dist
+from ._hf_utils import offer_safetensors
 
 
 def consolidate_safetensors_files(
@@ -44,6 +45,7 @@ def _consolidate(
 ) -> None:
     if not file_of:
         raise ValueError("fqn_to_index_mapping says for no tensor which file it goes to")
+    offer_safetensors()
     try:
         _engine.consolidate(os.fspath(source), os.fspath(to), file_of, threads if threads > 1 else 0, group, seconds)
     except Error as error:

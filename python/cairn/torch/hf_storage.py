@@ -42,9 +42,9 @@ from ._hf_utils import (
     SAVED_OFFSETS_KEY,
     SHARDED_DIR_NAME,
     SUFFIX,
-    _gen_file_name,
     _HFStorageInfo,
     _metadata_fn,
+    offer_safetensors,
 )
 from .filesystem import FileSystem, FileSystemReader, FileSystemWriter, _Results
 
@@ -135,6 +135,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         data = plan.storage_data or {}
         mapping, shard = data.get("fqn_to_index_mapping"), data.get("shard_index")
         self._split_by_storage_plan(mapping, plan.items)  # KeyError for a tensor without a file
+        offer_safetensors()
         self.save_id = data.get("save_id") or self.save_id
         count = data.get("shard_count", shard or 1)
         self._set_up_hf(mapping, shard is not None, (shard or 1) - 1, max(count, shard or 1))
