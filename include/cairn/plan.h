@@ -165,11 +165,13 @@ struct ReadItem {
   bool operator==(const ReadItem& other) const;  // the hints count here
 };
 
-// The bytes of one item are wanted by several ranks, and one of them reads them for all.
+// The bytes of one item are wanted by several ranks, or not by the one that can read them: that one reads for
+// all.
 struct SharedRead {
-  std::size_t item = 0;        // position in LoadPlan::items
-  int reader = 0;              // the rank that reads from storage
-  std::vector<int> receivers;  // on the reader: who else wants them, ascending; empty on the others
+  std::size_t item = 0;             // position in LoadPlan::items
+  int reader = 0;                   // the rank that reads from storage
+  std::vector<int> receivers = {};  // on the reader: who else wants them, ascending; empty on the others
+  bool for_others = false;          // on the reader: it does not want them itself
   bool operator==(const SharedRead&) const = default;
 };
 

@@ -195,4 +195,15 @@ class EmptyStateDictLoadPlanner : public DefaultLoadPlanner {
   std::optional<std::unordered_set<std::string>> keys_;
 };
 
+// Takes the destination's word for what the checkpoint holds, for storages that have no metadata: every
+// tensor is there, whole, with the destination's size.
+class DynamicMetaLoadPlanner : public DefaultLoadPlanner {
+ public:
+  using DefaultLoadPlanner::DefaultLoadPlanner;
+  void set_up_planner(StateDict& state, const Metadata* metadata, bool is_coordinator) override;
+
+ private:
+  Metadata metadata_;
+};
+
 }  // namespace cairn

@@ -371,6 +371,9 @@ class Reader:
 def hf_writer(path: str, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
     """A Writer of safetensors files; `file_of` says which file each tensor goes to, from 1."""
 
+def torch_save_reader(path: str) -> Reader:
+    """A Reader of a file of torch.save."""
+
 def hf_reader(path: str, dequantize_to: Optional[str] = None, block: int = 128) -> Reader:
     """A Reader of a directory of safetensors files; with a dtype's name, one that dequantises."""
 

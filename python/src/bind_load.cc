@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cairn/cairn.h"
+#include "cairn/torch_save.h"
 #include "group.h"
 #include "options.h"
 #include "planners.h"
@@ -12,12 +13,25 @@ using namespace nb::literals;
 namespace cairn::python {
 namespace {
 
+// Takes "torch_save" out of the options: who reads a file of torch.save, "every rank" or the "coordinator".
+// Null without it.
+std::unique_ptr<StorageReader> torch_save_reader_of(nb::dict& options, const std::string& path) {
+  if (!options.contains("torch_save")) return nullptr;
+  const std::string who = to_text(options["torch_save"]);
+  options = nb::cast<nb::dict>(options.attr("copy")());
+  options.attr("pop")("torch_save");
+  return torch_save_reader(path,
+                           {.who = who == "coordinator" ? FileReads::kCoordinator : FileReads::kEveryRank});
+}
+
 // Returns (report, {name: archive}): the tensors are filled, the objects are still to be unpickled.
 nb::tuple load_now(TorchState& state, const std::string& path, std::optional<PythonGroup*> group,
                    nb::dict options) {
   std::atomic<bool> cancelled = false;  // a load is not cancelled; the signal waits for its end
   LoadOptions load_options;
+  const std::unique_ptr<StorageReader> file = torch_save_reader_of(options, path);
   apply(options, load_options);
+  load_options.reader = file.get();
   load_options.group = group.value_or(nullptr);
   TorchLoadPlanner planner(state, load_options.plan);
   load_options.planner = &planner;

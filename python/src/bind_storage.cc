@@ -8,6 +8,7 @@
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
+#include "cairn/torch_save.h"
 #include "group.h"
 #include "metadata.h"
 #include "options.h"
@@ -251,6 +252,9 @@ void bind_storage(nb::module_& m) {
   m.def("dequantize_mxfp4", dequantize_mxfp4_of, "codes"_a, "scales"_a, "first"_a, "to"_a);
   m.def("consolidate", consolidate_shards, "source"_a, "to"_a, "file_of"_a, "threads"_a,
         "group"_a.none() = nb::none(), "seconds"_a = 1800.0);
+  m.def(
+      "torch_save_reader",
+      [](const std::string& path) { return std::make_unique<Reader>(torch_save_reader(path)); }, "path"_a);
   m.def("hf_writer", make_hf_writer, "path"_a, "file_of"_a, "sharded"_a, "options"_a);
   m.def("hf_reader", make_hf_reader, "path"_a, "dequantize_to"_a.none() = nb::none(), "block"_a = 128);
 }

@@ -111,6 +111,7 @@ SharedReads::SharedReads(const LoadPlan& plan, int rank, const Metadata& metadat
     if (const auto dtype = known.find(item.storage_index.fqn); dtype != known.end())
       dtypes_.emplace(item.storage_index.fqn, dtype->second);
     if (shared.reader == rank) {
+      if (shared.for_others) for_others_.insert(shared.item);
       cut(shared.item);
       continue;
     }
@@ -228,7 +229,7 @@ std::string SharedReads::next_round() {
     put_shape(message, piece.box.sizes);
     put(message, static_cast<std::uint8_t>(dtype));
     put_text(message, data);
-    deliver(piece, dtype, data);
+    if (!for_others_.contains(piece.item)) deliver(piece, dtype, data);
   }
   return message;
 }
@@ -277,9 +278,14 @@ void SharedReads::deliver(const Piece& piece, DType dtype, std::string& bytes) {
       }
       planner_.commit_tensor(item, to);
     } else {
-      Value value = load_object(memory_source(as_bytes(bytes)), limits_);
+      std::string* const archive = planner_.resolve_bytes(item);
+      Value value = archive == nullptr ? load_object(memory_source(as_bytes(bytes)), limits_) : Value();
       note_written(item.dest_index.fqn);
-      planner_.load_bytes(item, std::move(value));
+      if (archive == nullptr) {
+        planner_.load_bytes(item, std::move(value));
+      } else {
+        *archive = bytes;
+      }
     }
   } catch (Error& e) {
     e.of_tensor(item.storage_index.fqn);

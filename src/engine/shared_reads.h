@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +59,8 @@ class SharedReads {
   DeviceSenders senders_{devices_, {}};
   const std::uint64_t round_bytes_;
   ReadReport& report_;
-  std::vector<Piece> pieces_;  // that this rank reads
+  std::vector<Piece> pieces_;         // that this rank reads
+  std::set<std::size_t> for_others_;  // items
   std::size_t next_ = 0;
   std::map<std::string, std::vector<std::size_t>, std::less<>> expected_;  // by key_of: items from others
   std::map<std::size_t, std::uint64_t> missing_;                           // elements of those, still to come

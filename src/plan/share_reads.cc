@@ -21,7 +21,8 @@ struct Wanted {
 
 class Sharing {
  public:
-  Sharing(std::vector<LoadPlan>& plans, const Metadata* metadata) : plans_(plans), load_(plans.size(), 0) {
+  Sharing(std::vector<LoadPlan>& plans, const Metadata* metadata, std::optional<int> reader)
+      : plans_(plans), only_reader_(reader), load_(plans.size(), 0) {
     if (metadata != nullptr) index_.emplace(*metadata);
     for (std::size_t rank = 0; rank < plans.size(); ++rank) {
       plans[rank].shared.clear();
@@ -37,7 +38,8 @@ class Sharing {
     for (std::size_t begin = 0; begin < wanted_.size();) {
       std::size_t end = begin + 1;
       while (end < wanted_.size() && std::is_eq(compare(wanted_[begin], wanted_[end]))) ++end;
-      if (wanted_[begin].rank == wanted_[end - 1].rank) {
+      if (wanted_[begin].rank == wanted_[end - 1].rank &&
+          only_reader_.value_or(wanted_[begin].rank) == wanted_[begin].rank) {
         for (std::size_t i = begin; i < end; ++i) load_[rank_of(wanted_[i])] += bytes_of(wanted_[i]);
       } else {
         groups.emplace_back(begin, end);
@@ -97,18 +99,35 @@ class Sharing {
     };
     const auto first = wanted_.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto last = wanted_.begin() + static_cast<std::ptrdiff_t>(end);
-    const Wanted reader = *std::min_element(first, last, lighter);  // the first of equal ones
+    Wanted reader = *std::min_element(first, last, lighter);  // the first of equal ones
+    SharedRead mine;
+    if (only_reader_) {
+      const auto found = std::find_if(first, last, [&](const Wanted& w) { return w.rank == *only_reader_; });
+      mine.for_others = found == last;
+      reader = found == last ? lent(*first) : *found;
+    }
     load_[rank_of(reader)] += bytes_of(reader);
-    SharedRead mine{reader.item, reader.rank, {}};
+    mine.item = reader.item;
+    mine.reader = reader.rank;
     for (auto it = first; it != last; ++it) {
       if (it->rank == reader.rank) continue;
-      plans_[rank_of(*it)].shared.push_back({it->item, reader.rank, {}});
+      plans_[rank_of(*it)].shared.push_back({it->item, reader.rank});
       if (mine.receivers.empty() || mine.receivers.back() != it->rank) mine.receivers.push_back(it->rank);
     }
     plans_[rank_of(reader)].shared.push_back(std::move(mine));
   }
 
+  // The only reader's own item for what others want.
+  Wanted lent(Wanted wanted) {
+    LoadPlan& plan = plans_[static_cast<std::size_t>(*only_reader_)];
+    plan.items.push_back(ReadItem(plans_[rank_of(wanted)].items[wanted.item]));
+    wanted.rank = *only_reader_;
+    wanted.item = plan.items.size() - 1;
+    return wanted;
+  }
+
   std::vector<LoadPlan>& plans_;
+  const std::optional<int> only_reader_;
   std::optional<CheckpointIndex> index_;
   NameTable names_;
   std::vector<std::int64_t> keys_;
@@ -118,8 +137,9 @@ class Sharing {
 
 }  // namespace
 
-std::vector<LoadPlan> share_reads(std::vector<LoadPlan> all, const Metadata* metadata) {
-  Sharing(all, metadata).run();
+std::vector<LoadPlan> share_reads(std::vector<LoadPlan> all, const Metadata* metadata,
+                                  std::optional<int> reader) {
+  Sharing(all, metadata, reader).run();
   return all;
 }
 

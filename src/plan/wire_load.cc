@@ -31,7 +31,8 @@ static_assert(sizeof(ReadRow) == 40);
 struct SharedRow {
   std::uint32_t item = 0;
   std::uint32_t reader = 0;
-  std::uint32_t receivers = 0;  // how many; their ranks follow all rows
+  std::uint32_t receivers = 0;   // how many; their ranks follow all rows
+  std::uint32_t for_others = 0;  // 0 or 1
 };
 
 class LoadPlanEncoder {
@@ -94,7 +95,7 @@ class LoadPlanEncoder {
 
   void add(const SharedRead& shared) {
     put(shared_, SharedRow{static_cast<std::uint32_t>(shared.item), static_cast<std::uint32_t>(shared.reader),
-                           static_cast<std::uint32_t>(shared.receivers.size())});
+                           static_cast<std::uint32_t>(shared.receivers.size()), shared.for_others ? 1U : 0U});
     for (const int rank : shared.receivers) put(ranks_, static_cast<std::uint32_t>(rank));
     receivers_ += static_cast<std::uint32_t>(shared.receivers.size());
   }
@@ -173,7 +174,8 @@ class LoadPlanReader {
 
   SharedRead shared(const SharedRow& row) {
     if (row.item >= header_.items) reader_.fail("shares an item that it does not hold");
-    SharedRead shared{row.item, rank(row.reader), {}};
+    if (row.for_others > 1) reader_.fail("contradicts itself");
+    SharedRead shared{row.item, rank(row.reader), {}, row.for_others == 1};
     if (row.receivers > ranks_.size() / sizeof(std::uint32_t)) reader_.fail("lacks receivers");
     for (std::uint32_t i = 0; i < row.receivers; ++i) {
       shared.receivers.push_back(rank(load<std::uint32_t>(ranks_.data())));

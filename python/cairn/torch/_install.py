@@ -14,7 +14,7 @@ from . import _objects
 logger = logging.getLogger("cairn")
 
 _TORCH = "torch.distributed.checkpoint"
-# A module of torch's, and cairn's of the same name. What cairn's defines itself goes into torch's.
+# A module of torch's, and cairn's of the same name. What cairn's has of cairn's goes into torch's.
 _MODULES = (
     "_dedup_save_plans",
     "_dedup_tensors",
@@ -64,7 +64,7 @@ def _install_module(name: str, replaced: dict[int, Any]) -> None:
         logger.warning("cairn leaves %s.%s alone: %s", _TORCH, name, error)
         return
     for key, value in vars(ours).items():
-        own = getattr(value, "__module__", None) == ours.__name__ and callable(value)
+        own = callable(value) and str(getattr(value, "__module__", "")).startswith("cairn.torch.")
         if not own or key not in vars(theirs):
             continue
         original = vars(theirs)[key]

@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 from .. import _engine
 from . import _convert, _dist, _objects, _progress, _streams, _tensors, _ways, planner_helpers
 from ._errors import as_checkpoint_exception
+from .filesystem import FileSystemReader
 
 # The engine's planners, which remember plans: kept from save to save, as torch keeps its caches, by the class
 # of the planner; and by group, because what a plan means depends on who else makes it.
@@ -174,6 +175,7 @@ def load(
     if not no_dist:
         group = _dist.engine_group(process_group)
         options["deadline"] = _dist.timeout_of(process_group)
+    options.update(reader.engine_options())
     path = os.fspath(reader.path)
     planner_helpers._init_state_dict(state_dict)
     _tensors.wait_for_streams()
@@ -185,6 +187,6 @@ def load(
     destinations.fill(objects)
     for name, value in objects.items():
         state.put(name, value)
-    if planner is not None:
+    if planner is not None and type(reader) is FileSystemReader:
         planner.metadata = LazyMetadata(path)
     report.update(read)

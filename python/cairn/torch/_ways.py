@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 from .default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from .filesystem import FileSystemReader, FileSystemWriter
 
@@ -43,8 +44,12 @@ def save_hooks(planner: Any) -> bool:
 
 
 def why_load_is_open(planner: Any, reader: Any) -> Optional[str]:
-    if planner is not None and type(planner) is not DefaultLoadPlanner:
+    # The engine knows what a file of torch.save holds and need not take the destination's word for it.
+    planners = (DefaultLoadPlanner, DynamicMetaLoadPlanner)
+    if type(reader) is not BroadcastingTorchSaveReader:
+        planners = planners[:1]
+    if planner is not None and type(planner) not in planners:
         return f"the planner is a {type(planner).__qualname__}"
-    if type(reader) is not FileSystemReader:
+    if type(reader) not in (FileSystemReader, BroadcastingTorchSaveReader):
         return f"the storage reader is a {type(reader).__qualname__}"
     return reader.why_open()

@@ -277,6 +277,9 @@ class FileSystemReader(StorageReader):
             return f"the file system is a {type(self.fs).__qualname__}"
         return None if self._registry is None else "there is a registry of extensions"
 
+    def engine_options(self) -> dict[str, Any]:
+        return {}
+
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         self.storage_data = {}
         self._engine_reader = None

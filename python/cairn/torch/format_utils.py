@@ -10,9 +10,9 @@ import os
 from enum import Enum
 
 import torch.distributed.checkpoint.format_utils as _torch
-from torch.distributed.checkpoint.format_utils import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 
 from .. import Error, convert
+from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 
 __all__ = [
     "BroadcastingTorchSaveReader",

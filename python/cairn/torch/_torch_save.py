@@ -1,0 +1,155 @@
+"""A `torch.save` file loaded into a state that is cut over any number of ranks."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from .. import _engine
+from . import _convert
+from .default_planner import DefaultLoadPlanner
+
+
+class BroadcastingTorchSaveReader(StorageReader):
+    """Reads a file of `torch.save` on one rank and gives the others the parts they ask for; no rank holds all of it,
+    and ranks may ask for different things, objects too.
+
+    With `direct=True` every rank reads its own parts, for files that all can open.
+
+    >>> reader = BroadcastingTorchSaveReader("weights.pt")
+    >>> cairn.torch.load(state, storage_reader=reader, planner=DynamicMetaLoadPlanner())
+    """
+
+    def __init__(
+        self, checkpoint_id: str | os.PathLike | None = None, coordinator_rank: int = 0, *, direct: bool = False
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.coordinator_rank = coordinator_rank
+        self.direct = direct
+        self.is_coordinator = False
+
+    @property
+    def path(self) -> str:
+        if self.checkpoint_id is None:
+            raise ValueError("a BroadcastingTorchSaveReader needs a checkpoint_id: the path of the file")
+        return os.fspath(self.checkpoint_id)
+
+    def why_open(self) -> Optional[str]:
+        return None
+
+    def engine_options(self) -> dict[str, Any]:
+        return {
+            "torch_save": "every rank" if self.direct else "coordinator",
+            "coordinator_rank": self.coordinator_rank,
+        }
+
+    # What follows is asked by planners that are not cairn's: the engine needs none of it.
+
+    def read_metadata(self) -> Metadata:
+        """Empty: the planner takes the destination's word (`DynamicMetaLoadPlanner`)."""
+        return Metadata(state_dict_metadata={})
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None:
+        self.is_coordinator = is_coordinator
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        for item, value in zip(plan.items, self._values(plan.items)):
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, io.BytesIO(value))
+                continue
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(value)
+            planner.commit_tensor(item, target)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def _values(self, items: list[ReadItem]) -> list[Any]:
+        """This rank's items, as the reading rank sent them: tensors, or the bytes of an archive."""
+        if self.direct or not dist.is_initialized() or dist.get_world_size() == 1:
+            return self._read(items)
+        me, ranks = dist.get_rank(), dist.get_world_size()
+        wanted: list[Any] = [None] * ranks
+        dist.gather_object(items, wanted if me == self.coordinator_rank else None, self.coordinator_rank)
+        if me != self.coordinator_rank:
+            values: list[Any] = [None] * len(items)
+            for i in range(len(items)):
+                answer: list[Any] = [None]
+                dist.recv_object_list(answer, self.coordinator_rank)
+                if isinstance(answer[0], Exception):
+                    raise answer[0]
+                values[i] = answer[0]
+            return values
+        for rank in range(ranks):
+            if rank != me:
+                self._send(wanted[rank], rank)
+        return self._read(items)
+
+    def _send(self, items: list[ReadItem], rank: int) -> None:
+        for item in items:
+            try:
+                value = self._read([item])[0]
+            except Exception as error:  # noqa: BLE001 - the rank that waits must hear of it
+                value = error
+            dist.send_object_list([value], rank)
+            if isinstance(value, Exception):
+                raise value
+
+    def _read(self, items: list[ReadItem]) -> list[Any]:
+        reader = _engine.torch_save_reader(self.path)
+        stored = {name: entry for name, entry in _convert.to_metadata(reader.metadata()).state_dict_metadata.items()}
+        made: dict[int, torch.Tensor] = {}
+
+        def memory(position: int) -> torch.Tensor:
+            item = items[position]
+            made[position] = torch.empty(item.lengths, dtype=stored[item.storage_index.fqn].properties.dtype)
+            return made[position]
+
+        archives = reader.read([_convert.from_read_item(item) for item in items], memory, lambda position: None)
+        return [archives[i] if item.type == LoadItemType.BYTE_IO else made[i] for i, item in enumerate(items)]
+
+    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+        self.checkpoint_id = checkpoint_id
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+        return os.path.isfile(checkpoint_id)
+
+
+class DynamicMetaLoadPlanner(DefaultLoadPlanner):
+    """Takes the destination's word for what the checkpoint holds: for readers that have no metadata."""
+
+    def set_up_planner(
+        self, state_dict: dict[str, Any], metadata: Optional[Metadata] = None, is_coordinator: bool = False
+    ) -> None:
+        super().set_up_planner(state_dict, metadata, is_coordinator)
+        entries = {name: _described(value) for name, value in self.state_dict.items()}
+        self.metadata = Metadata(state_dict_metadata=entries)
+
+
+def _described(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return BytesStorageMetadata()
+    size = value.size()
+    whole = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
+    return TensorStorageMetadata(TensorProperties(dtype=value.dtype), size, [whole])
