@@ -94,7 +94,6 @@ class SimulatedStream final : public DeviceStream {
     const std::uint64_t to_bytes = extent(copy, copy.to_pitch, copy.to_plane);
     DeviceCopy real = copy;
     bool at_once = false;
-    bool crosses = false;  // an earlier copy, which must be done before the destination is poisoned
     bool fails = false;
     std::uint64_t number = 0;
     std::chrono::microseconds time;
@@ -110,15 +109,18 @@ class SimulatedStream final : public DeviceStream {
       } else {
         real.to = driver_->touchable(copy.to, to_bytes, device_);
       }
-      crosses = driver_->is_under_way(copy.to, to_bytes);
       number = ++driver_->use_.copies;
       fails = driver_->fail_from_ > 0 && number >= driver_->fail_from_;
       driver_->under_way_.emplace(number, SimulatedDriver::UnderWay{copy.from, copy.from + from_bytes});
       driver_->under_way_.emplace(number, SimulatedDriver::UnderWay{copy.to, copy.to + to_bytes});
       time = driver_->copy_time_;
     }
-    if (crosses) queue_.wait(queue_.given());
-    for_each_row(real, [&](const std::byte*, std::byte* to) { std::memset(to, kPoison, copy.row); });
+    // In its turn: what the caller or an earlier copy still does there comes before.
+    queue_.add(
+        [real] {
+          for_each_row(real, [&](const std::byte*, std::byte* to) { std::memset(to, kPoison, real.row); });
+        },
+        {});
     queue_.add([this, real, number, fails] { end(real, number, fails); }, time);
     if (at_once) queue_.wait(queue_.given());  // a device copies other memory while the caller waits
   }
@@ -235,17 +237,13 @@ bool SimulatedDriver::pin(int device, void* memory, std::uint64_t bytes) {
   return true;
 }
 
-bool SimulatedDriver::is_under_way(const std::byte* first, std::uint64_t bytes) const {
-  return std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& copy) {
-    return copy.second.first < first + bytes && first < copy.second.end;
-  });
-}
-
 // Not a copy's fault, so nobody could catch it: the test ends here.
 void SimulatedDriver::require_idle(const std::byte* first, std::uint64_t bytes, const char* what) const {
-  if (!is_under_way(first, bytes)) return;
-  fmt::print(stderr, "simulated device: {}\n", what);
-  std::abort();
+  for (const auto& [number, range] : under_way_) {
+    if (range.first >= first + bytes || range.end <= first) continue;
+    fmt::print(stderr, "simulated device: {}\n", what);
+    std::abort();
+  }
 }
 
 void SimulatedDriver::unpin(int, void* memory) noexcept {

@@ -83,7 +83,6 @@ class SimulatedDriver final : public DeviceDriver, public std::enable_shared_fro
   };
   std::byte* touchable(const std::byte* on_device, std::uint64_t bytes, int device) const;
   bool is_pinned(const std::byte* host, std::uint64_t bytes) const;  // throws when in part
-  bool is_under_way(const std::byte* first, std::uint64_t bytes) const;
   void require_idle(const std::byte* first, std::uint64_t bytes, const char* what) const;
   void free_memory_at(std::byte* memory);
   SimulatedQueue& queue_of(void* stream);
