@@ -65,7 +65,7 @@ struct ConvertOptions {
   // named after the largest.
   std::map<std::string, int> file_of = {};
   // Of those files, the ones to write: several processes can share the work. With an empty list only the
-  // index is written.
+  // index is written. One of them writes the index, last.
   std::optional<std::vector<int>> only_files = std::nullopt;
   bool index = true;  // write model.safetensors.index.json, last
   // "__metadata__" of each safetensors file.

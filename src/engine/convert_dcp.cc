@@ -1,5 +1,7 @@
 #include "engine/convert_dcp.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -106,13 +108,24 @@ class ReadBackWriter final : public StorageWriter {
 WriteOptions write_options(const ConvertOptions& options) {
   WriteOptions write;
   write.overwrite = options.overwrite;
-  write.files_per_rank = options.files;
+  write.files_per_rank = options.files > 0 || options.ranks == 1 ? options.files : 1;
   write.durable = options.durable;
   write.transforms = options.transforms;
   // Its streams take half of it: a quarter of the budget for all ranks together.
   write.memory_budget =
       std::max<std::uint64_t>(options.memory_budget / 2 / static_cast<unsigned>(options.ranks), 1U << 20);
   return write;
+}
+
+// Every file that is being written has buffers.
+void require_room(const ConvertOptions& options) {
+  constexpr std::uint64_t kLeastPerFile = 384U << 10;
+  const auto files =
+      static_cast<std::uint64_t>(options.ranks) * static_cast<unsigned>(std::max(options.files, 1));
+  if (files * kLeastPerFile <= options.memory_budget / 2) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} files written at once need a memory budget of {} bytes or more", files,
+                          2 * files * kLeastPerFile));
 }
 
 // What really failed, rather than that some ranks did.
@@ -127,6 +140,7 @@ WriteOptions write_options(const ConvertOptions& options) {
 
 void convert_to_dcp(const std::vector<ConvertEntry>& entries, const ConvertSource& source,
                     ConvertPlace& place, const ConvertOptions& options, ConvertReport& report) {
+  require_room(options);
   if (options.dry_run) return;
   ConvertItems items(entries, source, options);
   std::atomic<std::uint64_t> compared = 0;

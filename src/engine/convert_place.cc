@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 bool is_directory_format(Format format) { return format == Format::kDcp || format == Format::kHuggingFace; }
 
 [[noreturn]] void fail_there(const std::string& path) {
-  throw Error(ErrorCode::kConflict, "is there already: choose another destination, or overwrite it (--overwrite)")
+  throw Error(ErrorCode::kConflict,
+              "is there already: choose another destination, or overwrite it (--overwrite)")
       .in_file(path);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/hash.h"
 #include "cairn/error.h"
 #include "engine/formats.h"
 #include "format/pickle_writer.h"
@@ -146,8 +147,21 @@ StoredObject ConvertSource::object_of_value(const Value& value) const {
   return object;
 }
 
+// As it is stored, every record compared with its checksum.
+std::string ConvertSource::checked_archive(const std::string& name) const {
+  const auto item = dcp_->object_archive(name);
+  try {
+    const ZipReader zip(item, {});
+    for (const ZipEntry& entry : zip.entries()) zip.verify(entry);
+    return read_all(*item);
+  } catch (Error& e) {
+    e.of_tensor(name).in_file(item->name());
+    throw;
+  }
+}
+
 std::string ConvertSource::object_archive(const std::string& name) const {
-  if (dcp_ != nullptr) return read_all(*dcp_->object_archive(name));
+  if (dcp_ != nullptr) return checked_archive(name);
   const StoredObject object = this->object(name);
   StringSink sink;
   TorchArchive archive(sink, "archive", 64);
@@ -155,6 +169,12 @@ std::string ConvertSource::object_archive(const std::string& name) const {
   for (const auto& [key, storage] : object.storages) {
     std::string bytes(storage.bytes, '\0');
     storage.source->read_at(storage.offset, std::as_writable_bytes(std::span(bytes)));
+    if (storage.crc != 0 && crc32(as_bytes(bytes)) != storage.crc) {
+      throw Error(ErrorCode::kCorrupt,
+                  fmt::format("record 'data/{}' does not have the checksum it should", key))
+          .in_file(storage.source->name())
+          .at(storage.offset);
+    }
     archive.add("data/" + key, as_bytes(bytes));
   }
   archive.finish();

@@ -61,6 +61,7 @@ class ConvertSource {
  private:
   StoredObject object_of_item(const std::string& name) const;
   StoredObject object_of_value(const Value& value) const;
+  std::string checked_archive(const std::string& name) const;
 
   std::shared_ptr<SourceChecks> checks_;
   std::unique_ptr<Checkpoint> checkpoint_;

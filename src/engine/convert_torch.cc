@@ -168,7 +168,9 @@ class TorchState {
 
 std::string stem_of(const std::string& file_name) {
   const std::string stem = file_name.substr(0, file_name.rfind('.'));
-  return stem.empty() ? "archive" : stem;
+  const bool odd =
+      std::any_of(stem.begin(), stem.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; });
+  return stem.empty() || odd || stem.find('\\') != stem.npos ? "archive" : stem;
 }
 
 // The bytes of the archive between its records: before the first, between each two, and after the last.

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 cairn = pytest.importorskip("cairn")
 
-from states import rich, save_dcp
+from convert_states import rich, save_dcp
 
 DESTINATIONS = {"torch": "out/m.pt", "safetensors": "out/m.safetensors", "dcp": "out/dcp", "huggingface": "out/hub"}
 

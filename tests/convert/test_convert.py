@@ -12,7 +12,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 cairn = pytest.importorskip("cairn")
 
 import torch.distributed.checkpoint.format_utils as stock
-from states import every_dtype, from_torch_file, load, rich, same, save_dcp, tensors_only
+from convert_states import every_dtype, from_torch_file, load, rich, same, save_dcp, tensors_only
 
 
 def test_a_torch_file_is_the_one_that_stock_makes(tmp_path: Path) -> None:

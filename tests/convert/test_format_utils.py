@@ -15,7 +15,7 @@ import torch.distributed.checkpoint.format_utils as stock
 
 import cairn.torch
 from cairn.torch import format_utils
-from states import from_torch_file, load, rich, same, save_dcp
+from convert_states import from_torch_file, load, rich, same, save_dcp
 
 
 def test_both_directions_are_stocks(tmp_path: Path) -> None:

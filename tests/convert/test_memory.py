@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 cairn = pytest.importorskip("cairn")
 
-from states import save_dcp
+from convert_states import save_dcp
 
 BUDGET = 16 << 20
 LIMIT = 48 << 20  # beyond what the process has when it starts
