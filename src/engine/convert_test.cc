@@ -247,6 +247,33 @@ TEST_F(Convert, FindsDamageByTheSumsOfAnArchive) {
   EXPECT_EQ(left(), (std::vector<std::string>{"dcp", "m.pt"}));
 }
 
+TEST_F(Convert, FindsDamageInAnObject) {
+  DcpFiles stock;
+  stock.with_manifest = false;
+  const std::string text(1000, 'x');
+  stock.object("text", "__0_0.distcp", Value(text));
+  stock.write(*posix_file_system(path("stock"), {.create = true}));
+  convert(path("stock"), path("before"));
+  std::string bytes = read_all(*open_file(path("stock/__0_0.distcp")));
+  bytes[bytes.find("xxxx") + 500] = 'y';
+  folder_.write("stock/__0_0.distcp", bytes);
+  for (const char* to : {"m.pt", "dcp2"}) {
+    const Error e = error_of([&] { convert(path("stock"), path(to)); });
+    EXPECT_EQ(e.code(), ErrorCode::kCorrupt) << to;
+    EXPECT_EQ(e.tensor(), "text");
+    EXPECT_EQ(e.file(), path("stock/__0_0.distcp"));
+  }
+  EXPECT_EQ(left(), (std::vector<std::string>{"before", "stock"}));
+}
+
+TEST_F(Convert, RefusesMoreRanksThanTheBudgetHasBuffersFor) {
+  ConvertOptions options;
+  options.ranks = 1000;
+  options.memory_budget = 16U << 20;
+  EXPECT_EQ(error_of([&] { convert(dcp(), path("many"), options); }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(left(), (std::vector<std::string>{"dcp"}));
+}
+
 TEST_F(Convert, StopsWhenItIsCancelledAndLeavesNothing) {
   const std::atomic<bool> cancelled = true;
   ConvertOptions options = without_objects();
