@@ -67,7 +67,7 @@ struct ConvertOptions {
   // Of those files, the ones to write: several processes can share the work. With an empty list only the
   // index is written. One of them writes the index, last.
   std::optional<std::vector<int>> only_files = std::nullopt;
-  bool index = true;  // write model.safetensors.index.json, last
+  bool index = true;  // write model.safetensors.index.json, last; of several processes, one
   // "__metadata__" of each safetensors file.
   std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}};
 
@@ -116,10 +116,9 @@ struct ConvertReport {
   std::vector<ConvertedObject> objects;
   std::vector<std::string> dropped;  // objects that the destination cannot hold; with skip_objects only
   std::vector<ConvertedFile> files;
-  std::uint64_t bytes = 0;       // of the tensors, as they are in the destination
-  std::uint64_t verified = 0;    // bytes of the source that were compared with its checksums
-  std::uint64_t read_back = 0;   // bytes of the destination that were read again and compared
-  bool source_has_sums = false;  // else nothing could be compared
+  std::uint64_t bytes = 0;      // of the tensors, as they are in the destination
+  std::uint64_t verified = 0;   // bytes of the source that were compared with its checksums
+  std::uint64_t read_back = 0;  // bytes of the destination that were read again and compared
 };
 
 // Errors name the tensor and the file. kNotFound: no source; kCorrupt: its bytes are not what was written, or
