@@ -115,7 +115,7 @@ std::vector<LoadPlan> create_default_global_load_plan(std::vector<LoadPlan> all)
 // Lets every byte be read once: items of several ranks that read the same part of the same chunk, or the
 // same object, get one reader, the rank with the fewest bytes to read so far (the lowest of several).
 // Items stay where they are; `shared` says who reads. With no metadata all elements count alike.
-// With `reader`, that rank reads everything: what it does not want itself is added to its plan for the others.
+// With `reader`, that rank reads everything: what only others want is added to its plan.
 std::vector<LoadPlan> share_reads(std::vector<LoadPlan> all, const Metadata* metadata,
                                   std::optional<int> reader = std::nullopt);
 

@@ -65,7 +65,7 @@ void require_complete(const Checkpoint& checkpoint, const std::string& path) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("the index says it is in '{}', which is missing or does not have it", file))
         .of_tensor(tensor)
-        .in_file(path + "/" + file);
+        .in_file(fmt::format("{}/{}", path, file));
   }
 }
 

@@ -232,7 +232,7 @@ Metadata read_hf_description(std::string_view bytes, const std::string& root, co
     check_relative_path(name, limits);
     const auto size = in.get<std::uint64_t>();
     const ByteSpan front = in.take(in.get<std::uint64_t>());
-    building.add_file(name, FrontOfFile(front, size, root + "/" + name));
+    building.add_file(name, FrontOfFile(front, size, fmt::format("{}/{}", root, name)));
   }
   in.finish();
   return building.take();

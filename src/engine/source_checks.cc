@@ -14,7 +14,7 @@ SourceChecks::SourceChecks(std::uint64_t cache_bytes, std::uint64_t item_bytes, 
       spill_directory_(std::move(spill_directory)),
       cache_(kManifestBlock, cache_bytes) {}
 
-void SourceChecks::set_manifest(std::unordered_map<std::string, ManifestFile> sums) {
+void SourceChecks::set_manifest(std::unordered_map<std::string, ManifestFile>&& sums) {
   has_manifest_ = true;
   std::uint32_t id = 0;
   for (auto& [name, file] : sums) {

@@ -30,7 +30,7 @@ class SourceChecks {
   const std::string& spill_directory() const { return spill_directory_; }
 
   // From here on files have the checksums of a manifest. Call before the first file is opened.
-  void set_manifest(std::unordered_map<std::string, ManifestFile> sums);
+  void set_manifest(std::unordered_map<std::string, ManifestFile>&& sums);
   bool has_manifest() const { return has_manifest_; }
   // The file with each of its blocks checked when it is read; as it is without a manifest. Error kCorrupt
   // for a file that the manifest does not know, or knows with another size.

@@ -59,7 +59,7 @@ std::set<std::string> old_files(const FileSystem& files, bool sharded, const std
 
 std::string encode_renames(const HfRenames& renames) {
   std::string text;
-  for (const auto& [from, to] : renames) text += from + "\n" + to + "\n";
+  for (const auto& [from, to] : renames) text.append(from).append("\n").append(to).append("\n");
   return text;
 }
 
