@@ -29,7 +29,11 @@ class FileRead {
  public:
   FileRead(const ConvertSource& source, const LoadPlan& plan, LoadPlanner& planner,
            const ReadOptions& options)
-      : source_(source), planner_(planner), devices_(options.devices), items_(plan.items.size()) {
+      : source_(source),
+        planner_(planner),
+        limits_(options.limits),
+        devices_(options.devices),
+        items_(plan.items.size()) {
     for (std::size_t i = 0; i < items_.size(); ++i) add(i, plan.items[i]);
   }
 
@@ -135,12 +139,13 @@ class FileRead {
     if (std::string* const raw = planner_.resolve_bytes(read)) {
       *raw = std::move(archive);
     } else {
-      planner_.load_bytes(read, load_object(memory_source(as_bytes(archive)), {}));
+      planner_.load_bytes(read, load_object(memory_source(as_bytes(archive)), limits_));
     }
   }
 
   const ConvertSource& source_;
   LoadPlanner& planner_;
+  const Limits limits_;
   LazyDriver devices_;
   std::vector<Item> items_;
   std::vector<Piece> pieces_;

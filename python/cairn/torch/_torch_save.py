@@ -117,7 +117,7 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     def _read(self, items: list[ReadItem]) -> list[Any]:
         reader = _engine.torch_save_reader(self.path)
-        stored = {name: entry for name, entry in _convert.to_metadata(reader.metadata()).state_dict_metadata.items()}
+        stored = _convert.to_metadata(reader.metadata()).state_dict_metadata
         made: dict[int, torch.Tensor] = {}
 
         def memory(position: int) -> torch.Tensor:
