@@ -1,0 +1,95 @@
+// What points and planted bugs do in a program that is made for trials.
+//
+//   CAIRN_FAILPOINT=NAME:N:kill     the N-th time a thread of this process comes to NAME, the process dies
+//   CAIRN_FAILPOINT=NAME:N:error    an I/O error is thrown there instead
+//   CAIRN_FAILPOINT=NAME:N:sleep    it waits there for CAIRN_FAILPOINT_MS milliseconds (1,000)
+//   CAIRN_FAILPOINT_LOG=FILE        the name of every point is added to FILE when it is first come to
+//   CAIRN_PLANT=NAME                the bug of that name is there
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/trial.h"
+#include "cairn/error.h"
+
+namespace cairn::trial {
+namespace {
+
+std::string from_environment(const char* name) {
+  const char* said = std::getenv(name);
+  return said == nullptr ? std::string() : said;
+}
+
+struct Failpoint {
+  std::string name;
+  long nth = 1;
+  std::string action;
+};
+
+// Whoever mistypes one would see nothing fail and think all is well.
+[[noreturn]] void refuse(const std::string& said) {
+  std::fprintf(stderr, "CAIRN_FAILPOINT is '%s'; NAME:N:kill|error|sleep is wanted\n", said.c_str());
+  std::_Exit(2);
+}
+
+Failpoint chosen() {
+  const std::string said = from_environment("CAIRN_FAILPOINT");
+  if (said.empty()) return {};
+  const std::size_t first = said.find(':');
+  const std::size_t second = first == said.npos ? said.npos : said.find(':', first + 1);
+  if (second == said.npos) refuse(said);
+  Failpoint point{said.substr(0, first), std::atol(said.c_str() + first + 1), said.substr(second + 1)};
+  if (point.nth < 1 || (point.action != "kill" && point.action != "error" && point.action != "sleep"))
+    refuse(said);
+  return point;
+}
+
+// One write, so that lines of several processes do not mix.
+void note(const std::string& point) {
+  static const std::string file = from_environment("CAIRN_FAILPOINT_LOG");
+  if (file.empty()) return;
+  const int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  const std::string line = point + "\n";
+  if (fd < 0 || ::write(fd, line.data(), line.size()) < 0) std::_Exit(2);
+  ::close(fd);
+}
+
+void act(const Failpoint& point) {
+  if (point.action == "kill") ::kill(::getpid(), SIGKILL);
+  if (point.action == "error")
+    throw Error(ErrorCode::kIo, "failpoint").while_doing(point.name).with_errno(EIO);
+  const std::string ms = from_environment("CAIRN_FAILPOINT_MS");
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms.empty() ? 1000 : std::atol(ms.c_str())));
+}
+
+}  // namespace
+
+void reach(const char* point) {
+  static const Failpoint wanted = chosen();
+  static std::mutex mutex;
+  static std::set<std::string> seen;
+  static long times = 0;
+  bool acts = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (seen.insert(point).second) note(point);
+    acts = wanted.name == point && ++times == wanted.nth;
+  }
+  if (acts) act(wanted);
+}
+
+bool is_planted(const char* bug) {
+  static const std::string planted = from_environment("CAIRN_PLANT");
+  return planted == bug;
+}
+
+}  // namespace cairn::trial
