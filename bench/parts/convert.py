@@ -116,31 +116,39 @@ def stock(name: str, source: Path, destination: Path) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def pair_rows(place: str, directory: Path, source: Path, kind: str, to: str, raw: float) -> None:
+    """The rows of one conversion: of a copy, of stock where it can do the same, the memory it took."""
+    destination, peaks = directory / f"made-{NAMES[to]}", []
+    seconds = best(source, destination, lambda: convert(source, to, destination, peaks))
+    row = {"cairn": GB / seconds, "unit": "GB/s", "limit": raw}
+    theirs = {("dcp", "torch"): "dcp_to_torch_save", ("torch", "dcp"): "torch_save_to_dcp"}.get((kind, to))
+    name = f"{place}.{kind}_{to}"
+    emit(name, **row, ratio=GB / seconds / raw, target=0.5 if place == "tmpfs" else 0.7, note="of a copy")
+    if theirs is not None and place == "tmpfs":
+        slow = best(source, destination, lambda: stock(theirs, source, destination))
+        emit(f"{name}_stock", **row, stock=GB / slow, ratio=slow / seconds, target=3, note=f"of stock's {theirs}")
+    if place == "tmpfs":
+        emit(f"memory.{kind}_{to}", cairn=max(peaks) / 1024, unit="MiB", target=320, note="peak of the process")
+    remove(destination)
+
+
 def rows(place: str, directory: Path) -> None:
-    cores = os.cpu_count() or 1
-    sources = {"dcp": directory / "source-dcp"}
-    subprocess.run([sys.executable, "-c", MAKE, str(sources["dcp"]), str(BYTES)], check=True)
-    for to in ("torch", "safetensors", "huggingface"):
-        sources[to] = directory / f"source-{NAMES[to]}"
-        convert(sources["dcp"], to, sources[to], [])
+    """One source at a time: a model in memory, its copy, and what stock needs beside them fill a small machine."""
+    source, kind = directory / "source-dcp", "dcp"
+    subprocess.run([sys.executable, "-c", MAKE, str(source), str(BYTES)], check=True)
     raw_to = directory / "raw"
-    raw = GB / min(best(sources["torch"], raw_to, lambda n=n: copy(sources["torch"], raw_to, n)) for n in {1, cores})
+    counts = {1, os.cpu_count() or 1}
+    raw = GB / min(best(source, raw_to, lambda n=n: copy(source, raw_to, n)) for n in counts)
     remove(raw_to)
-    pairs = [("dcp", to) for to in NAMES] + [("torch", "dcp"), ("safetensors", "dcp"), ("huggingface", "torch")]
-    for source, to in pairs:
-        destination, peaks = directory / f"made-{NAMES[to]}", []
-        seconds = best(sources[source], destination, lambda: convert(sources[source], to, destination, peaks))
-        row = {"cairn": GB / seconds, "unit": "GB/s", "limit": raw}
-        theirs = {("dcp", "torch"): "dcp_to_torch_save", ("torch", "dcp"): "torch_save_to_dcp"}.get((source, to))
-        name = f"{place}.{source}_{to}"
-        target = 0.5 if place == "tmpfs" else 0.7
-        emit(name, **row, ratio=GB / seconds / raw, target=target, note="of a copy")
-        if theirs is not None and place == "tmpfs":
-            slow = best(sources[source], destination, lambda: stock(theirs, sources[source], destination))
-            emit(f"{name}_stock", **row, stock=GB / slow, ratio=slow / seconds, target=3, note=f"of stock's {theirs}")
-        if place == "tmpfs":
-            emit(f"memory.{source}_{to}", cairn=max(peaks) / 1024, unit="MiB", target=320, note="peak of the process")
-        remove(destination)
+    for to in NAMES:
+        pair_rows(place, directory, source, kind, to, raw)
+    for next_kind, to in (("torch", "dcp"), ("safetensors", "dcp"), ("huggingface", "torch")):
+        made = directory / f"source-{NAMES[next_kind]}"
+        convert(source, next_kind, made, [])
+        remove(source)
+        source, kind = made, next_kind
+        pair_rows(place, directory, source, kind, to, raw)
+    remove(source)
 
 
 def main() -> int:
