@@ -97,6 +97,7 @@ enum class OnLowSpace : std::uint8_t { kError, kIgnore };
 struct WriteOptions {
   bool overwrite = true;   // a checkpoint of this id is replaced; otherwise Error(kConflict)
   int files_per_rank = 0;  // written at the same time; 0: as many as cores, up to 16
+  int spare_cores = 0;     // left to others in that; a save in the background leaves at least one
   // Memory for buffers, beyond the state itself.
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   bool durable = true;         // false: a loss of power may cost the new checkpoint (never the old one)

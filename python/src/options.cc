@@ -26,6 +26,8 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
     write.overwrite = nb::cast<bool>(value);
   else if (name == "files_per_rank")
     write.files_per_rank = nb::cast<int>(value);
+  else if (name == "spare_cores")
+    write.spare_cores = nb::cast<int>(value);
   else if (name == "durable")
     write.durable = nb::cast<bool>(value);
   else if (name == "checksums")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/saving.h"
@@ -18,6 +19,7 @@ bool is_ready(const std::shared_future<void>& future) {
 AsyncJob::AsyncJob(std::string where, const SaveOptions& how) : id(std::move(where)), options(how) {
   progress_.rank = options.group == nullptr || options.no_dist ? 0 : options.group->rank();
   options.cancelled = &cancelled;
+  options.write.spare_cores = std::max(1, options.write.spare_cores);  // training goes on beside it
   options.progress = [this, user = how.progress](const Progress& progress) {
     note(progress);
     if (user) user(progress);

@@ -1,9 +1,11 @@
 // What a background save writes is what the state held at the call.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <thread>
@@ -36,6 +38,24 @@ TEST(AsyncSave, AThousandSnapshotsAreWhatTheStateWasAtTheCall) {
     expect_content(places[i % 2].load(), content);
     if (HasFatalFailure()) FAIL() << "save " << i << ", seed " << kSeed;
   }
+}
+
+std::size_t data_files_in(const std::string& path) {
+  std::set<std::string> files;
+  for (const FileEntry& entry : posix_file_system(path)->list())
+    if (entry.name.ends_with(".distcp")) files.insert(entry.name);
+  return files.size();
+}
+
+TEST(AsyncSave, ACoreIsLeftToTheTrainingLoop) {
+  const TestFolder folder;
+  StateDict state;
+  for (int i = 0; i < 4; ++i) state.set(fmt::format("t{}", i), Value(numbered({4 << 20}, i)));
+  const auto cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
+  save(state, folder / "now");
+  AsyncSaver().async_save(state, folder / "later").wait();
+  EXPECT_EQ(data_files_in(folder / "now"), std::min<std::size_t>(cores, 4));
+  EXPECT_EQ(data_files_in(folder / "later"), std::clamp<std::size_t>(cores - 1, 1, 4));
 }
 
 TEST(AsyncSave, OverlappedSnapshotsAreGuarded) {

@@ -32,6 +32,7 @@ void check(const WriteOptions& options) {
   const auto bad = [](std::string text) { throw Error(ErrorCode::kInvalidArgument, std::move(text)); };
   if (options.files_per_rank < 0 || options.files_per_rank > 1024)
     bad(fmt::format("{} files per rank; 0 (chosen here) to 1024 are possible", options.files_per_rank));
+  if (options.spare_cores < 0) bad(fmt::format("{} cores to spare; 0 or more are", options.spare_cores));
   if (!std::has_single_bit(options.alignment) || options.alignment < 64 || options.alignment > 32768)
     bad(fmt::format("tensors cannot be aligned to {}; a power of two from 64 to 32768", options.alignment));
   if (options.memory_budget < kBuffersPerFile * kSmallestBuffer)
@@ -122,7 +123,7 @@ class DcpWriter final : public StorageWriter {
   int file_count(std::uint64_t bytes) const {
     if (options_.files_per_rank > 0) return options_.files_per_rank;
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int most = std::min(cores, role_.world_size > 1 ? 4 : 16);
+    const int most = std::clamp(cores - options_.spare_cores, 1, role_.world_size > 1 ? 4 : 16);
     return static_cast<int>(
         std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
   }
