@@ -2,8 +2,9 @@
 """Runs clang-tidy over the library and the command, skipping what has not changed since it last passed.
 
 A file passes again without being read when nothing that clang-tidy would see has changed: the file, the
-project headers it includes however far down, its compile command, and .clang-tidy. What passed is kept as
-empty files under build/lint-cache/.
+project headers it includes however far down, its compile command, .clang-tidy and clang-tidy itself. What
+passed is kept as empty files in the user's cache (~/.cache/cairn-lint), as ccache keeps objects, so that
+every clone of the tree has it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,7 @@ from pathlib import Path
 from includes import Include, closure
 
 ROOT = Path(__file__).resolve().parent.parent
-CACHE = ROOT / "build" / "lint-cache"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cairn-lint"
 TIDY = "clang-tidy-14"
 FOLDERS = ("src/", "cli/")
 
@@ -37,9 +39,14 @@ def compile_commands(build: Path) -> dict[str, str]:
     return commands
 
 
-def key_of(file: str, command: str, seen: dict[str, list[Include]]) -> str:
-    """Names everything the verdict on `file` depends on."""
-    digest = hashlib.sha256(command.encode() + b"\0" + (ROOT / ".clang-tidy").read_bytes())
+def tidy_version() -> str:
+    return subprocess.run([TIDY, "--version"], text=True, capture_output=True, check=True).stdout
+
+
+def key_of(file: str, command: str, version: str, seen: dict[str, list[Include]]) -> str:
+    """Names everything the verdict on `file` depends on, wherever the tree is."""
+    digest = hashlib.sha256(command.replace(str(ROOT), "").encode() + version.encode())
+    digest.update((ROOT / ".clang-tidy").read_bytes())
     for name in sorted(closure(ROOT, file, seen)):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     return digest.hexdigest()
@@ -68,7 +75,8 @@ def main() -> int:
     seen: dict[str, list[Include]] = {}
     commands = compile_commands(args.build)
     wanted = args.files or sorted(commands)
-    keys = {file: key_of(file, commands[file], seen) for file in wanted}
+    version = tidy_version()
+    keys = {file: key_of(file, commands[file], version, seen) for file in wanted}
     stale = [file for file in wanted if not (CACHE / keys[file]).exists()]
     if stale:
         print(f"clang-tidy: {len(stale)} of {len(wanted)} files to check", flush=True)
