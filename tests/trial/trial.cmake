@@ -19,3 +19,17 @@ function(add_trial name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${name} PRIVATE cairn cairn_flags ${CAIRN_LIBRARIES})
 endfunction()
+
+# add_os_trial(NAME SOURCES...): the same, and the calls of the operating system that are about files come to
+# os_calls.h first. io_uring does not: such programs run with CAIRN_IO=buffered or direct.
+set(watched_calls open openat syscall read pread write pwrite ftruncate fallocate fsync fdatasync renameat linkat
+  unlink unlinkat mkdir stat fstat fstatat fstatvfs fstatfs fdopendir readdir flock close)
+list(TRANSFORM watched_calls PREPEND "-Wl,--wrap=")
+set(os_calls_source ${CMAKE_CURRENT_LIST_DIR}/os_calls.cc)
+set(trial_directory ${CMAKE_CURRENT_LIST_DIR})
+
+function(add_os_trial name)
+  add_trial(${name} ${ARGN} ${os_calls_source})
+  target_include_directories(${name} PRIVATE ${trial_directory})
+  target_link_options(${name} PRIVATE ${watched_calls})
+endfunction()
