@@ -14,6 +14,7 @@
 #include "cairn/error.h"
 #include "engine/joined_sum.h"
 #include "engine/parallel.h"
+#include "format/hf_names.h"
 
 namespace cairn {
 namespace {
@@ -271,6 +272,8 @@ class OutputWriter {
       for (const auto& file : files_) {
         if (options_.cancelled != nullptr && *options_.cancelled)
           throw Error(ErrorCode::kCancelled, "the conversion was cancelled");
+        // The index comes last. It must not survive a loss of power that takes a file which it names.
+        if (options_.durable && file->layout.name == kIndexFile) to_.sync_directory();
         file->writer->commit();
         there.push_back(file->layout.name);
       }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <map>
@@ -5,7 +6,9 @@
 #include "base/test_errors.h"
 #include "base/test_folder.h"
 #include "engine/test_hf.h"
+#include "format/hf_names.h"
 #include "format/sharding_info.h"
+#include "storage/faulty.h"
 
 namespace cairn {
 namespace {
@@ -179,6 +182,28 @@ TEST_F(HfStorage, ShardsOfTwoSavesAreNotMixed) {
   put_file(*files, "shard-00004-model-00001-of-00001.safetensors", old);
   const Error error = error_of([&] { load_on(1, 1, false); });
   EXPECT_TRUE(mentions(error, "two saves") && mentions(error, "shard-0000")) << error.what();
+}
+
+// A loss of power must not leave the old index without its files.
+TEST_F(HfStorage, OldFilesGoWhenTheNewIndexIsDurable) {
+  const auto faults = std::make_shared<Faults>();
+  files = faulty_file_system(memory_file_system(), faults);
+  HfWriteOptions two_files;
+  for (const char* name : {"model.w", "model.b", "model.empty", "model.scalar", "optim.exp_avg"})
+    two_files.file_of[name] = 1 + static_cast<int>(two_files.file_of.size() % 2);
+  save_on(1, 1, two_files);
+  faults->clear();
+  save_on(1, 2, {});
+  const std::vector<Faults::Call> calls = faults->trace();
+  const auto is_index = [](const Faults::Call& call) {
+    return call.call == FileCall::kCommit && call.name == kIndexFile;
+  };
+  const auto is = [](FileCall kind) { return [=](const Faults::Call& call) { return call.call == kind; }; };
+  const auto index = std::find_if(calls.begin(), calls.end(), is_index);
+  const auto sync = std::find_if(index, calls.end(), is(FileCall::kSync));
+  ASSERT_NE(sync, calls.end());
+  EXPECT_EQ(std::find_if(calls.begin(), sync, is(FileCall::kRemove)), sync) << "removed too early";
+  EXPECT_EQ(std::count_if(sync, calls.end(), is(FileCall::kRemove)), 2);
 }
 
 TEST_F(HfStorage, AMissingShardIsNoticed) {

@@ -89,6 +89,8 @@ void publish_hf(FileSystem& files, bool sharded, bool durable, const std::vector
   for (const auto& [from, to] : renames) files.rename(from, to);
   if (durable) files.sync_directory();
   if (!sharded) write_index(files, durable, all);
+  // What the old index names stays until the new one cannot be lost any more.
+  if (!sharded && durable && !old.empty()) files.sync_directory();
   for (const std::string& name : old) files.remove(name);
   if (durable) files.sync_directory();
 }
