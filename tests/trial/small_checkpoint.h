@@ -1,0 +1,54 @@
+// Checkpoints of some KiB that say which version they are: what the trials save, and what they look for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "cairn/cairn.h"
+#include "cairn/storage.h"
+
+namespace cairn::trial {
+
+// Something that the library promises is not so.
+class BrokenPromise : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+void require(bool good, const std::string& what);
+
+// How a checkpoint is cut into files.
+struct Cut {
+  int ranks = 2;
+  int files_per_rank = 2;
+  bool strong_hashes = false;
+  int data_files() const { return ranks * files_per_rank; }
+};
+
+// Saves, with a thread for each rank; `done` is called by each when its save has returned. Of what the ranks
+// throw, the lowest rank's error comes out.
+void save_version(const std::string& directory, int version, const Cut& cut,
+                  const std::function<void()>& done = {});
+void save_version(const std::shared_ptr<FileSystem>& files, int version, const Cut& cut);
+
+// The tensors alone, as safetensors files with an index; by one rank.
+void save_hugging_face(const std::string& directory, int version, int files);
+
+// Turns a checkpoint of ours into one as stock PyTorch writes it: other names, no manifest.
+void make_stock(FileSystem& files);
+
+// The version that is there, all its bytes read, verified and compared; nullopt when there is none. Throws
+// when it is not whole.
+std::optional<int> version_in(const std::shared_ptr<const FileSystem>& files);
+std::optional<int> version_in(const std::string& directory);
+
+// Whether a state that was loaded is that of a version, whole.
+void check_version(const StateDict& state, int version);
+
+// Nothing but one checkpoint is there: no file of a dead save.
+void check_clean(const FileSystem& files, const Cut& cut);
+
+}  // namespace cairn::trial
