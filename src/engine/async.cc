@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/trial.h"
 #include "engine/async_job.h"
 #include "engine/async_worker.h"
 #include "engine/process_exit.h"
@@ -67,6 +68,7 @@ AsyncSaver::~AsyncSaver() {
 
 void AsyncSaver::end_saves() noexcept {
   try {
+    CAIRN_POINT("async.before_end");
     if (options_.at_exit == AtExit::kWait) (void)worker_->wait_below(1, after(options_.exit_patience));
     worker_->cancel_all();
   } catch (...) {
@@ -105,7 +107,9 @@ SaveHandle AsyncSaver::submit(const std::function<const StateDict&()>& state, st
                               options_.max_in_flight));
     }
     worker_->surface_failure();
+    CAIRN_POINT("async.before_stage");
     stage(*job, state());
+    CAIRN_POINT("async.staged");
   } catch (...) {
     if (!is_alone(job->options)) {
       job->refusal = current_error();

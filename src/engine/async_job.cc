@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/trial.h"
 #include "engine/saving.h"
 
 namespace cairn {
@@ -46,7 +47,9 @@ void AsyncJob::run() {
     progress_.phase = SavePhase::kPlanning;
   }
   try {
+    CAIRN_POINT("async.before_save");
     result_ = run_save([this]() -> const StateDict& { return state(); }, id, options);
+    CAIRN_POINT("async.saved");
   } catch (Error& e) {
     e.while_doing(fmt::format("saving '{}' in the background", id));
     failure_ = std::current_exception();

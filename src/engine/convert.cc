@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "engine/convert_dcp.h"
 #include "engine/convert_entries.h"
@@ -139,12 +140,14 @@ ConvertReport convert(const std::string& source, const std::string& destination,
   report.dropped = drop_objects(entries, report.to, options.skip_objects);
   fill(report, entries, from);
 
+  CAIRN_POINT("convert.chosen");
   ConvertPlace place(source, destination, report.to, options);
   if (report.to == Format::kDcp) {
     convert_to_dcp(entries, from, place, options, report);
   } else {
     convert_to_files(entries, from, place, options, report);
   }
+  CAIRN_POINT("convert.written");
   place.keep();
   return report;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/trial.h"
 #include "cairn/cairn.h"
 #include "engine/convert_items.h"
 #include "engine/convert_write.h"
@@ -58,6 +59,7 @@ class ReadBackWriter final : public StorageWriter {
   }
   WrittenData write_data(const SavePlan& plan, SavePlanner& planner) override {
     WrittenData data = inner_->write_data(plan, planner);
+    CAIRN_POINT("convert.dcp_before_read_back");
     if (options_.verify && !data.attachment.empty())
       read_back(read_manifest(*memory_source(as_bytes(data.attachment), "a rank's checksums")));
     return data;

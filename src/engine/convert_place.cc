@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "engine/formats.h"
 
@@ -77,6 +78,7 @@ const std::shared_ptr<FileSystem>& ConvertPlace::files() {
        step = step.parent_path())
     made_ = step.string();
   files_ = posix_file_system(directory_, {.create = true});
+  CAIRN_POINT("convert.place_made");
   return files_;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "engine/joined_sum.h"
 #include "engine/parallel.h"
@@ -76,6 +77,7 @@ class OutputWriter {
       files_.push_back(std::make_unique<OutputFile>(file, to.create(file.name, create)));
       total_ = checked_add(total_, file.bytes);
     }
+    CAIRN_POINT("convert.files_created");
     const bool disk = !files_.empty() && files_.front()->writer->prefers_alignment();
     window_ = disk ? kDiskWindow : kMemoryWindow;
     threads_ = convert_threads(options, window_ + kReadBuffer);
@@ -86,8 +88,11 @@ class OutputWriter {
     for_each_window("convert", [this](OutputFile& file, std::uint64_t offset, std::span<std::byte> buffer) {
       fill_and_write(file, offset, buffer);
     });
+    CAIRN_POINT("convert.before_finish");
     for (const auto& file : files_) finish(*file);
+    CAIRN_POINT("convert.before_read_back");
     if (options_.verify) read_back();
+    CAIRN_POINT("convert.before_commit");
     commit();
     return written_;
   }
@@ -276,6 +281,7 @@ class OutputWriter {
         if (options_.durable && file->layout.name == kIndexFile) to_.sync_directory();
         file->writer->commit();
         there.push_back(file->layout.name);
+        CAIRN_POINT("convert.file_committed");
       }
       if (options_.durable) to_.sync_directory();
     } catch (...) {

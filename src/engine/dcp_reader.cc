@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/trial.h"
 #include "cairn/checkpoint_storage.h"
 #include "cairn/error.h"
 #include "engine/dcp_reader.h"
@@ -47,6 +48,7 @@ void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport
   const CheckpointView checkpoint{description_.metadata, names_, *files_,
                                   [this](const std::string& file) { return sums_of(file); }, options_.limits};
   ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_));
+  CAIRN_POINT("load.reads_planned");
   run_reads(work, planner, *files_, options_, role_.progress, report);
 }
 

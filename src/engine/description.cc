@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/source.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "engine/dcp_checkpoint.h"
 #include "format/dcp_metadata.h"
@@ -60,6 +61,7 @@ DescriptionPart fetch_part(const FileSystem& files, std::string_view name, bool 
   DescriptionPart part;
   part.name = name;
   part.metadata = read_bounded(files, name, limits.metadata_bytes);
+  CAIRN_POINT("load.before_manifest");
   if (!manifests) return part;
   parsed.push_back(parse(part, files.root(), limits));
   const ManifestClaim claim = claim_of(parsed.back(), name, files.root());

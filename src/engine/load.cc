@@ -7,6 +7,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "base/trial.h"
 #include "cairn/cairn.h"
 #include "engine/dcp_reader.h"
 #include "engine/shared_reads.h"
@@ -38,7 +39,11 @@ class Loading {
   // `finish` runs when this rank has all its data; what it throws fails on all ranks.
   LoadResult run(const std::function<void()>& finish) {
     if (options_.share_metadata)
-      description_ = steps_.broadcast("metadata", [&] { return reader().fetch_description(); });
+      description_ = steps_.broadcast("metadata", [&] {
+        std::string description = reader().fetch_description();
+        CAIRN_POINT("load.described");
+        return description;
+      });
     make_plan();
     read();
     if (finish) {
@@ -85,6 +90,7 @@ class Loading {
     role.is_coordinator = steps_.is_coordinator();
     role.progress = options_.progress;
     metadata_ = &reader().set_up_storage_reader(std::exchange(description_, {}), role);
+    CAIRN_POINT("load.before_plan");
     planner_.set_up_planner(state_(), metadata_, steps_.is_coordinator());
     return reader().prepare_local_plan(planner_.create_local_plan());
   }
@@ -128,7 +134,9 @@ class Loading {
       answer_ = {};
       plan_ = planner_.finish_plan(std::move(plan_));
       const bool shared = !plan_.shared.empty();
+      CAIRN_POINT("load.before_read");
       reader().read_data(shared ? SharedReads::without_shared(plan_) : plan_, planner_, report_);
+      CAIRN_POINT("load.after_read");
       return std::string(shared ? "s" : "");
     });
     const bool any =
@@ -158,6 +166,7 @@ class Loading {
           shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read, round_bytes(),
                          report_);
         }
+        CAIRN_POINT("load.before_receive");
         receive();
         std::string pieces = shared->next_round();
         return (shared->has_more() ? "m" : ".") + std::move(pieces);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "cairn/storage.h"
 
@@ -118,7 +119,7 @@ void PlannedSource::check(std::uint64_t block, ByteSpan bytes) const {
   if (plan_.crcs == nullptr) return;
   const std::uint32_t expected = plan_.crcs->at(block);
   const std::uint32_t found = crc32(bytes);
-  if (found != expected) {
+  if (found != expected && !CAIRN_BUG("skip-checksum")) {
     throw Error(
         ErrorCode::kCorrupt,
         fmt::format("the {} bytes here have the CRC-32 {:08x}, the manifest says {:08x}: the file has "

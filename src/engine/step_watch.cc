@@ -5,6 +5,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/trial.h"
+
 namespace cairn {
 namespace {
 
@@ -46,6 +48,7 @@ class Watch {
     told_ = true;
     for (int rank = 0; rank < steps_.size(); ++rank) {
       try {
+        CAIRN_POINT("watch.before_hint");
         if (rank != steps_.rank()) steps_.group().hint(rank, kFailedPart, step_);
       } catch (const Error&) {
         // It will hear of it later, or is gone.
@@ -118,6 +121,7 @@ std::string watched(Steps& steps, const std::atomic<bool>* cancelled, std::atomi
   Watch watch(steps, cancelled, stop);
   try {
     std::string made = part();
+    CAIRN_POINT("watch.before_await");
     watch.end();
     watch.await_others();
     return made;

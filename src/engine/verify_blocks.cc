@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/trial.h"
 #include "cairn/tensor.h"
 #include "engine/verify_steps.h"
 
@@ -131,6 +132,7 @@ class BlockCheck {
       const bool strong = !written.block_hashes.empty();
       if (crc == written.block_crcs[index] && (!strong || xxh3_128(block) == written.block_hashes[index]))
         continue;
+      if (CAIRN_BUG("skip-checksum")) continue;
       const std::lock_guard lock(piece.file->mutex);
       piece.file->bad.push_back({index, crc});
     }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "format/hf_names.h"
 #include "format/safetensors.h"
@@ -86,12 +87,19 @@ void publish_hf(FileSystem& files, bool sharded, bool durable, const std::vector
   for (const WrittenData& rank : all)
     for (auto& rename : decode_renames(rank.attachment)) renames.push_back(std::move(rename));
   const std::set<std::string> old = old_files(files, sharded, all);
-  for (const auto& [from, to] : renames) files.rename(from, to);
+  for (const auto& [from, to] : renames) {
+    CAIRN_POINT("hf.before_rename");
+    files.rename(from, to);
+  }
+  CAIRN_POINT("hf.renamed");
   if (durable) files.sync_directory();
+  CAIRN_POINT("hf.before_index");
   if (!sharded) write_index(files, durable, all);
   // What the old index names stays until the new one cannot be lost any more.
   if (!sharded && durable && !old.empty()) files.sync_directory();
+  CAIRN_POINT("hf.before_remove");
   for (const std::string& name : old) files.remove(name);
+  CAIRN_POINT("hf.after_remove");
   if (durable) files.sync_directory();
 }
 

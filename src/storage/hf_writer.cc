@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
 #include "format/hf_names.h"
@@ -61,6 +62,7 @@ class HfWriter final : public StorageWriter {
                   "Hugging Face has no checkpoints of single ranks: use collectives");
     if (!role.is_coordinator) return;
     lock_ = files_->lock(lock_name());
+    CAIRN_POINT("hf.locked");
     if (options_.write.overwrite) return;
     for (const FileEntry& file : files_->list()) {
       if (file.name != kIndexFile && !is_hf_shard(file.name)) continue;
@@ -107,6 +109,7 @@ class HfWriter final : public StorageWriter {
 
   void abandon() noexcept override {
     try {
+      CAIRN_POINT("hf.before_abandon");
       for (const auto& [from, to] : renames_)
         if (files_->stat(from)) files_->remove(from);
     } catch (...) {
@@ -325,6 +328,7 @@ WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   Pace pace(role_.cancelled, options_.write.bytes_per_second);
   write_jobs(jobs, planner, pace);
   for (Job& job : jobs) std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
+  CAIRN_POINT("hf.written");
   if (options_.write.durable) files_->sync_directory();
   data.attachment = encode_renames(renames_);
   return data;

@@ -14,6 +14,7 @@
 
 #include "base/checked.h"
 #include "base/directory.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "cairn/storage.h"
 #include "storage/file_channel.h"
@@ -46,6 +47,7 @@ IoPath path_from_environment() {
 }
 
 void sync_descriptor(int fd, const std::string& path) {
+  if (CAIRN_BUG("no-directory-sync")) return;
   if (::fsync(fd) != 0) fail("cannot make the directory durable", path, errno);
 }
 
@@ -54,6 +56,7 @@ void make_directories(const std::string& path) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string step = path.substr(0, end);
     if (::mkdir(step.c_str(), 0777) == 0) {
+      CAIRN_POINT("directory.made");
       const std::size_t slash = step.find_last_of('/');
       const std::string above = slash == step.npos ? "." : slash == 0 ? "/" : step.substr(0, slash);
       const auto parent = Directory::open(above);
@@ -128,17 +131,31 @@ class PosixWriter final : public FileWriter {
       throw Error(ErrorCode::kInvalidArgument, "a file is committed once").in_file(shown(name_));
     const std::unique_ptr<FileChannel> channel = std::move(channel_);
     const int fd = channel->descriptor();
+    CAIRN_POINT("file.written");
     if (options_.size > end_ && ::ftruncate(fd, static_cast<off_t>(end_.load())) != 0)
       fail("cannot cut the file to its length", shown(name_), errno);
-    // After a failed fdatasync nobody knows what is on the disk, and a second one would not tell.
-    if (options_.durable && ::fdatasync(fd) != 0) fail("cannot make the file durable", shown(name_), errno);
+    const bool early = CAIRN_BUG("rename-before-sync");
+    if (early) appear();
+    CAIRN_POINT("file.before_sync");
+    if (options_.durable && !CAIRN_BUG("no-file-sync")) sync(fd);
+    CAIRN_POINT("file.after_sync");
     channel->close();
-    appear();
+    CAIRN_POINT("file.before_rename");
+    if (!early) appear();
     there_ = false;
+    CAIRN_POINT("file.after_rename");
   }
 
  private:
   std::string shown(const std::string& name) const { return directory_->path() + "/" + name; }
+
+  // After a failed fdatasync nobody knows what is on the disk, and a second one would not tell.
+  void sync(int fd) const {
+    if (::fdatasync(fd) == 0) return;
+    const int os_error = errno;
+    if (CAIRN_BUG("retry-fsync") && ::fdatasync(fd) == 0) return;
+    fail("cannot make the file durable", shown(name_), os_error);
+  }
 
   // Space is found now or never; a file system that cannot reserve simply goes on. The room is asked
   // for first: a reservation that fails takes everything there is for a moment, and whoever else
@@ -196,10 +213,14 @@ class PosixFileSystem final : public FileSystem {
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
     check_file_name(name);
     if (!options.replace && stat(name)) fail("there is a file of this name already", shown(name), EEXIST);
-    return std::make_unique<PosixWriter>(directory_, name, options, io_, rings_);
+    CAIRN_POINT("file.before_create");
+    auto writer = std::make_unique<PosixWriter>(directory_, name, options, io_, rings_);
+    CAIRN_POINT("file.created");
+    return writer;
   }
 
   std::shared_ptr<const ByteSource> open(std::string_view name) const override {
+    CAIRN_POINT("file.before_open");
     const int fd = open_descriptor_beneath(*directory_, name, links_);
     auto channel = std::make_unique<FileChannel>(fd, shown(name), io_, rings_);
     struct stat status;
@@ -243,11 +264,17 @@ class PosixFileSystem final : public FileSystem {
 
   void remove(std::string_view name) override {
     check_file_name(name);
+    CAIRN_POINT("file.before_remove");
     if (::unlinkat(directory_->descriptor(), std::string(name).c_str(), 0) != 0)
       fail("cannot remove", shown(name), errno);
+    CAIRN_POINT("file.after_remove");
   }
 
-  void sync_directory() override { sync_descriptor(directory_->descriptor(), root()); }
+  void sync_directory() override {
+    CAIRN_POINT("directory.before_sync");
+    sync_descriptor(directory_->descriptor(), root());
+    CAIRN_POINT("directory.after_sync");
+  }
 
   std::unique_ptr<FileLock> lock(std::string_view name) override {
     check_file_name(name);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -45,6 +46,7 @@ class PosixLock final : public FileLock {
 enum class Taken { kYes, kNo, kUnsupported };
 
 Taken take(int fd, const std::string& path) {
+  if (CAIRN_BUG("no-lock")) return Taken::kYes;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) return Taken::kNo;
@@ -91,12 +93,14 @@ std::unique_ptr<FileLock> posix_lock(std::shared_ptr<const Directory> directory,
       const int os_error = errno;
       throw Error(ErrorCode::kIo, "cannot open the lock").in_file(path).with_errno(os_error);
     }
+    CAIRN_POINT("lock.opened");
     const Taken taken = take(file.get(), path);
     if (taken == Taken::kNo) {
       holder = read_holder(file.get());
       break;
     }
     if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
+    CAIRN_POINT("lock.taken");
     write_holder(file.get());
     return std::make_unique<PosixLock>(std::move(directory), text, std::move(file), taken == Taken::kYes);
   }

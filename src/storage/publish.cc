@@ -7,6 +7,7 @@
 
 #include "base/sink.h"
 #include "base/source.h"
+#include "base/trial.h"
 #include "cairn/error.h"
 #include "format/dcp_metadata.h"
 #include "storage/dcp_names.h"
@@ -31,7 +32,7 @@ ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
 }
 
 void check_deadline(std::chrono::steady_clock::time_point deadline) {
-  if (std::chrono::steady_clock::now() <= deadline) return;
+  if (std::chrono::steady_clock::now() <= deadline || CAIRN_BUG("publish-too-late")) return;
   // The other ranks have given up, and somebody may be saving again.
   throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
 }
@@ -41,6 +42,7 @@ void check_deadline(std::chrono::steady_clock::time_point deadline) {
 Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptions& options,
                          std::optional<int> rank)
     : files_(files), save_(save), options_(options), rank_(rank), lock_(files.lock(lock_name(rank))) {
+  CAIRN_POINT("publish.locked");
   if (!files.stat(metadata_name(rank))) return;
   if (!options.overwrite) {
     throw Error(ErrorCode::kConflict,
@@ -91,14 +93,23 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   describe(metadata);
   const std::string name = metadata_name(rank_);
   const std::string bytes = encode(metadata);
+  CAIRN_POINT("publish.before_manifest");
   if (options_.checksums) {
     written.push_back(sums_of(name, bytes, options_.strong_hashes));
-    write(manifest_name(save_, rank_), encode_manifest(save_, options_.strong_hashes, written), false);
+    write(manifest_name(save_, rank_), encode_manifest(save_, options_.strong_hashes, written),
+          CAIRN_BUG("reuse-file-names"));
+    CAIRN_POINT("publish.after_manifest");
     if (options_.durable) files_.sync_directory();
   }
+  CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
+  if (CAIRN_BUG("remove-old-first")) remove_old_files();
+  if (CAIRN_BUG("unlink-then-rename") && files_.stat(name)) files_.remove(name);
+  CAIRN_POINT("publish.before_metadata");
   write(name, bytes, options_.overwrite);
+  CAIRN_POINT("publish.after_metadata");
   if (options_.durable) files_.sync_directory();
+  CAIRN_POINT("publish.metadata_durable");
   remove_old_files();
   lock_.reset();
 }
@@ -118,8 +129,11 @@ void Publication::remove_old_files() noexcept {
     live.add_save(save_);
     if (!mixed)
       for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
+    CAIRN_POINT("publish.before_remove");
     for (const std::string& name : old) files_.remove(name);
+    CAIRN_POINT("publish.after_remove");
     if (!old.empty() && options_.durable) files_.sync_directory();
+    CAIRN_POINT("publish.before_unlock");
   } catch (...) {
     // The next save or `cairn gc` finds them.
   }
