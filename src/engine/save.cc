@@ -84,10 +84,11 @@ class Saving {
         steps_.all_gather("save", [&] { return alone(); });
       }
     } catch (const UnheardError&) {
-      // The others may have finished: what is on storage tells. If not, they may still be at it.
-      if (writer_ == nullptr || !writer_->is_published()) throw;
+      // The others may have finished: what is on storage tells. If not, they may still be at it. A writer
+      // that was not told of this save yet would speak of the one before.
+      if (!has_writer_ || !writer_->is_published()) throw;
     } catch (...) {
-      if (writer_ != nullptr) writer_->abandon();
+      if (has_writer_) writer_->abandon();
       throw;
     }
     result_.save_id = role_.save_id;
@@ -122,6 +123,7 @@ class Saving {
       own_writer_ = dcp_writer(posix_file_system(id_, {.create = true}), options_.write);
       writer_ = own_writer_.get();
     }
+    has_writer_ = true;
     writer_->set_up_storage_writer(role_);
   }
 
@@ -231,6 +233,7 @@ class Saving {
   WriterRole role_;
   SavePlanner* planner_;
   StorageWriter* writer_;
+  bool has_writer_ = false;  // which knows of this save
   std::unique_ptr<SavePlanner> own_planner_;
   std::unique_ptr<StorageWriter> own_writer_;
   std::shared_ptr<const Metadata> metadata_;

@@ -157,6 +157,23 @@ TEST_F(Save, ErrorsOnOneRankAreEverybodysAndTheOldCheckpointStays) {
   EXPECT_EQ(names_in(path).size(), 4U) << "what the failed save wrote is gone";
 }
 
+TEST_F(Save, ARankThatHearsNothingOfItsSecondSaveDoesNotTakeTheFirstForIt) {
+  const std::shared_ptr<FileSystem> files = memory_file_system();
+  std::vector<std::string> texts(2);
+  run_ranks(2, [&](Group& group) {
+    const auto writer = dcp_writer(files);  // kept, as trainers do
+    const SaveOptions options{.group = &group, .writer = writer.get()};
+    save(trainer_state(group.rank(), 2, 1), "memory", options);
+    if (group.rank() == 0) return;  // dies, before it says which save comes next
+    try {
+      save(trainer_state(group.rank(), 2, 2), "memory", options);
+    } catch (const CheckpointError& e) {
+      texts[1] = e.what();
+    }
+  });
+  EXPECT_NE(texts[1].find("rank 0 has left the group"), std::string::npos) << texts[1];
+}
+
 TEST_F(Save, DebrisOfADeadSaveGoesWithTheNext) {
   save_on(1, path, 1);
   SaveId dead{};
