@@ -152,27 +152,24 @@ Steps::Part Steps::run(const Map& map) {
 }
 
 // On the coordinator: every rank's part, as it was sent. On the others: nothing.
-std::vector<std::string> Steps::collect(std::string_view step, Part mine) {
+std::vector<std::string> Steps::collect(Part mine) {
   std::string bytes = mine.stopped ? std::string(1, kStoppedPart)
                       : mine.error ? tagged(kFailedPart, encode_error(*mine.error))
                                    : tagged(kResult, mine.bytes);
   bytes_ += is_coordinator() ? 0 : bytes.size();
   const Step now = next();
-  if (is_coordinator()) return group_.gather(std::move(bytes), coordinator_, now);
-  hear(step, [&] {
-    group_.gather(std::move(bytes), coordinator_, now);
-    CAIRN_POINT("step.part_sent");
-    return std::string(1, kResult);
-  });
-  return {};
+  std::vector<std::string> all = group_.gather(std::move(bytes), coordinator_, now);
+  if (!is_coordinator()) CAIRN_POINT("step.part_sent");
+  return all;
 }
 
-std::string Steps::hear(std::string_view step, const std::function<std::string()>& receive) {
+std::string Steps::hear(std::string_view step, const std::map<int, Error>& unsent,
+                        const std::function<std::string()>& receive) {
   std::string answer;
   try {
     answer = receive();
   } catch (const Error& error) {
-    throw UnheardError(step, blame(error, coordinator_));
+    throw UnheardError(step, unsent.empty() ? blame(error, coordinator_) : unsent);
   }
   if (!answer.empty() && (answer.front() == kResult || CAIRN_BUG("ignore-rank-error")))
     return answer.substr(1);
@@ -186,7 +183,8 @@ std::string Steps::settle(std::string_view step, std::vector<std::string> answer
                           const std::map<int, Error>& failures) {
   const Step now = next(kGrace);
   if (!is_coordinator()) {
-    return hear(step, [&] {
+    // Also when its part could not be sent: a coordinator that is gone may have left word why.
+    return hear(step, failures, [&] {
       std::string answer = group_.scatter({}, coordinator_, now);
       CAIRN_POINT("step.answer_heard");
       bytes_ += answer.size();
@@ -200,9 +198,9 @@ std::string Steps::settle(std::string_view step, std::vector<std::string> answer
     if (static_cast<int>(i) != rank()) bytes_ += answers[i].size();
   try {
     group_.scatter(std::move(answers), coordinator_, now);
-  } catch (const Error& error) {
-    // Whoever cannot be told is missing anyway; the others know.
-    if (!failed) throw CheckpointError(step, blame(error, coordinator_));
+  } catch (const Error&) {
+    // The step is done, or has failed, whether everybody hears of it or not. Who cannot be told is missing in
+    // the next one.
   }
   if (failed) throw CheckpointError(step, failures);
   return mine.substr(1);
@@ -215,7 +213,7 @@ std::string Steps::reduce_scatter(
   std::map<int, Error> failures;
   Part mine = run(map);
   try {
-    std::vector<std::string> all = collect(step, std::move(mine));
+    std::vector<std::string> all = collect(std::move(mine));
     std::map<int, Error> stopped;
     for (std::size_t i = 0; i < all.size(); ++i) {
       const char kind = all[i].empty() ? kFailedPart : all[i].front();
@@ -227,10 +225,12 @@ std::string Steps::reduce_scatter(
     if (failures.empty())
       failures = std::move(stopped);  // nobody failed: the coordinator wants no more of it
     if (is_coordinator()) CAIRN_POINT("step.gathered");
-    if (is_coordinator() && failures.empty()) answers = reduce(std::move(all));
+    if (is_coordinator() && failures.empty()) {
+      answers = reduce(std::move(all));
+      if (answers.size() != static_cast<std::size_t>(size()))
+        throw Error(ErrorCode::kInternal, "a step has not one answer for each rank");
+    }
     if (is_coordinator()) CAIRN_POINT("step.before_scatter");
-  } catch (const UnheardError&) {
-    throw;
   } catch (...) {
     failures = blame(current_error(), coordinator_);
   }
@@ -257,10 +257,15 @@ std::string Steps::broadcast(std::string_view step, const Map& map) {
     bytes_ += bytes.size();
   }
   const Step now = next(kGrace);
-  return hear(step, [&] {
-    std::string heard = group_.broadcast(std::move(bytes), coordinator_, now);
+  return hear(step, {}, [&] {
+    try {
+      bytes = group_.broadcast(bytes, coordinator_, now);
+    } catch (const Error&) {
+      // As in settle(): the next step finds out who is missing, and tells all others.
+      if (!is_coordinator()) throw;
+    }
     CAIRN_POINT("step.broadcast_heard");
-    return heard;
+    return bytes;
   });
 }
 

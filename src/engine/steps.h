@@ -87,12 +87,15 @@ class Steps {
     bool stopped = false;  // for another rank's failure
   };
   static Part run(const Map& map);
-  std::vector<std::string> collect(std::string_view step, Part mine);
+  std::vector<std::string> collect(Part mine);
   Step next(std::chrono::nanoseconds grace = {});
-  // The coordinator's verdict reaches everybody. `answers` is empty when there are failures.
+  // The coordinator's verdict reaches everybody. `answers` is empty when there are failures. Elsewhere
+  // `failures` says why this rank's part was not sent, if it was not.
   std::string settle(std::string_view step, std::vector<std::string> answers,
                      const std::map<int, Error>& failures);
-  std::string hear(std::string_view step, const std::function<std::string()>& receive);
+  // `unsent`: why this rank's own part has not reached the coordinator, when it has not.
+  std::string hear(std::string_view step, const std::map<int, Error>& unsent,
+                   const std::function<std::string()>& receive);
 
   Group& group_;
   int coordinator_;

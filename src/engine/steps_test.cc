@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/test_errors.h"
+#include "group/mail.h"
 
 namespace cairn {
 namespace {
@@ -134,6 +137,106 @@ TEST(Steps, ARankThatHearsNothingSaysSo) {
       },
       200ms);
   EXPECT_TRUE(got[1].starts_with("unheard: step 'write'")) << got[1];
+}
+
+// As sockets are: who sends to a rank that is gone hears of it.
+class MortalMail final : public Mail {
+ public:
+  MortalMail(std::vector<std::map<std::uint64_t, std::string>>& boxes, int rank, std::set<int>& gone,
+             std::mutex& mutex)
+      : boxes_(boxes), rank_(rank), gone_(gone), mutex_(mutex) {}
+  ~MortalMail() override {
+    const std::lock_guard lock(mutex_);
+    gone_.insert(rank_);
+  }
+
+  void send(int to, std::string bytes, const Step& step) override {
+    const std::lock_guard lock(mutex_);
+    if (gone_.contains(to)) fail_gone(to);
+    boxes_[static_cast<std::size_t>(to)][key(rank_, step)] = std::move(bytes);
+  }
+  std::string receive(int from, const Step& step) override {
+    for (; std::chrono::steady_clock::now() < step.deadline; std::this_thread::sleep_for(1ms)) {
+      const std::lock_guard lock(mutex_);
+      auto& mine = boxes_[static_cast<std::size_t>(rank_)];
+      if (const auto found = mine.find(key(from, step)); found != mine.end()) return found->second;
+      if (gone_.contains(from)) fail_gone(from);
+    }
+    fail_late(from);
+  }
+
+ private:
+  static std::uint64_t key(int from, const Step& step) {
+    return step.number * 64 + static_cast<std::uint64_t>(from);
+  }
+
+  std::vector<std::map<std::uint64_t, std::string>>& boxes_;
+  int rank_;
+  std::set<int>& gone_;
+  std::mutex& mutex_;
+};
+
+// Rank 1 of four leaves before it takes part. What each of the others got.
+std::vector<std::string> without_rank_1(const std::function<std::string(Steps&)>& body) {
+  std::vector<std::map<std::uint64_t, std::string>> boxes(4);
+  std::set<int> gone{1};
+  std::mutex mutex;
+  std::vector<std::string> got(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank == 1) continue;
+    threads.emplace_back([&, rank] {
+      const auto group = group_over(std::make_unique<MortalMail>(boxes, rank, gone, mutex), rank, 4);
+      Steps steps(*group, 0, std::chrono::steady_clock::now() + 30s);
+      try {
+        got[static_cast<std::size_t>(rank)] = body(steps);
+      } catch (const CheckpointError& e) {
+        got[static_cast<std::size_t>(rank)] = e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return got;
+}
+
+TEST(Steps, ARankThatCannotBeToldKeepsNobodyElseFromHearing) {
+  const auto got = without_rank_1([](Steps& steps) {
+    return steps.all_reduce(
+        "write", [] { return std::string(); }, join);
+  });
+  EXPECT_NE(got[0].find("rank 1 has left"), std::string::npos) << got[0];
+  EXPECT_EQ(got[2], got[0]);
+  EXPECT_EQ(got[3], got[0]);
+}
+
+TEST(Steps, ABroadcastReachesTheOthersOfARankThatIsGone) {
+  const auto got = without_rank_1([](Steps& steps) { return steps.broadcast("begin", [] { return "id"; }); });
+  for (const int rank : {0, 2, 3}) EXPECT_EQ(got[static_cast<std::size_t>(rank)], "id") << rank;
+}
+
+TEST(Steps, AWordThatTheCoordinatorLeftIsHeardByWhoComesLate) {
+  const auto got = without_rank_1([](Steps& steps) {
+    return steps.all_reduce(
+        "write",
+        [&] {
+          if (steps.rank() == 3) std::this_thread::sleep_for(200ms);  // the coordinator has gone by then
+          return std::string();
+        },
+        join);
+  });
+  EXPECT_NE(got[0].find("rank 1 has left"), std::string::npos) << got[0];
+  EXPECT_EQ(got[3], got[0]);
+}
+
+TEST(Steps, AnAnswerForEachRankOrAnErrorForAll) {
+  const auto got = on_ranks(3, [](Steps& steps) {
+    return steps.reduce_scatter(
+        "plan", [] { return std::string(); },
+        [](const std::vector<std::string>&) { return std::vector<std::string>{"one"}; });
+  });
+  EXPECT_TRUE(got[0].starts_with("failed: step 'plan' failed on 1 rank(s); rank 0")) << got[0];
+  EXPECT_EQ(got[1], got[0]);
+  EXPECT_EQ(got[2], got[0]);
 }
 
 TEST(Steps, GoOnAfterAFailure) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "base/bytes.h"
@@ -73,8 +74,10 @@ class MailGroup final : public Group {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{} byte strings to scatter over {} ranks", all.size(), size_));
     }
+    std::exception_ptr failure;
     for (int to = 0; to < size_; ++to)
-      if (to != rank_) mail_->send(to, std::move(all[static_cast<std::size_t>(to)]), step);
+      if (to != rank_) try_send(to, std::move(all[static_cast<std::size_t>(to)]), step, failure);
+    if (failure) std::rethrow_exception(failure);
     return std::move(all[static_cast<std::size_t>(rank_)]);
   }
 
@@ -86,8 +89,11 @@ class MailGroup final : public Group {
     int reach = 1;
     while (reach < size_ && (me & reach) == 0) reach *= 2;
     if (me != 0) bytes = mail_->receive((me - reach + root) % size_, step);
+    std::exception_ptr failure;
     for (int hop = reach / 2; hop > 0; hop /= 2)
-      if (me + hop < size_) mail_->send((me + hop + root) % size_, bytes, step);
+      if (me + hop < size_) try_send((me + hop + root) % size_, bytes, step, failure);
+    // Who only hands it on has what it wanted.
+    if (failure && me == 0) std::rethrow_exception(failure);
     return bytes;
   }
 
@@ -109,6 +115,15 @@ class MailGroup final : public Group {
   void check_root(int root) const {
     if (root >= 0 && root < size_) return;
     throw Error(ErrorCode::kInvalidArgument, fmt::format("rank {} of a group of {}", root, size_));
+  }
+
+  // Keeps the first failure: one rank that cannot be reached is no reason to leave the others waiting.
+  void try_send(int to, std::string bytes, const Step& step, std::exception_ptr& failure) {
+    try {
+      mail_->send(to, std::move(bytes), step);
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
   }
 
   std::unique_ptr<Mail> mail_;
