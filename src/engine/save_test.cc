@@ -9,6 +9,7 @@
 #include "base/test_errors.h"
 #include "base/test_folder.h"
 #include "cairn/cairn.h"
+#include "cairn/plan_steps.h"
 #include "cairn/verify.h"
 #include "engine/test_states.h"
 #include "format/manifest.h"
@@ -172,6 +173,23 @@ TEST_F(Save, ARankThatHearsNothingOfItsSecondSaveDoesNotTakeTheFirstForIt) {
     }
   });
   EXPECT_NE(texts[1].find("rank 0 has left the group"), std::string::npos) << texts[1];
+}
+
+TEST_F(Save, WithoutChecksumsAVoteStillNamesItsSave) {
+  const std::shared_ptr<FileSystem> files = memory_file_system();
+  const auto writer = dcp_writer(files, {.checksums = false});
+  const auto older = dcp_writer(files, {.checksums = false});
+  DefaultSavePlanner planner;
+  WriterRole role;
+  role.save_id = random_save_id();
+  writer->set_up_storage_writer(role);
+  role.save_id = random_save_id();
+  role.is_coordinator = false;
+  older->set_up_storage_writer(role);
+  const SavePlan nothing = create_default_local_save_plan({});
+  Metadata metadata;
+  const Error e = error_of([&] { writer->finish(metadata, {older->write_data(nothing, planner)}); });
+  EXPECT_EQ(e.code(), ErrorCode::kConflict) << e.what();
 }
 
 TEST_F(Save, DebrisOfADeadSaveGoesWithTheNext) {

@@ -252,11 +252,12 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   for (Job& job : jobs) {
     if (job.failure) std::rethrow_exception(job.failure);
     std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
-    sums.push_back(std::move(job.sums));
+    if (options_.checksums) sums.push_back(std::move(job.sums));
   }
   CAIRN_POINT("write.before_directory_sync");
   if (options_.durable) files_->sync_directory();
-  if (options_.checksums) data.attachment = encode_manifest(role_.save_id, options_.strong_hashes, sums);
+  // Without checksums it still says for which save this rank has written.
+  data.attachment = encode_manifest(role_.save_id, options_.strong_hashes, sums);
   return data;
 }
 
