@@ -32,8 +32,8 @@
 
 namespace cairn {
 
-// Every match of the pattern (ECMAScript's regular expressions) in a name is replaced; $1 or \1 is the first
-// group.
+// Every match of the pattern (ECMAScript's regular expressions, without references to its own groups) in a
+// name is replaced; in the replacement $1 or \1 is the first group.
 struct KeyRule {
   std::string pattern;
   std::string replacement;

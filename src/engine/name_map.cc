@@ -16,6 +16,23 @@
 namespace cairn {
 namespace {
 
+// Longer names are not tried: the time grows with the square of the length.
+constexpr std::size_t kMostNameBytes = 4096;
+
+// Without this flag libstdc++ tries one way after the other, deeper with every character: names come from
+// files, and one of 64 KiB overflows the stack, one of thirty characters can take for ever.
+#ifdef __GLIBCXX__
+constexpr auto kSyntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
+#else
+constexpr auto kSyntax = std::regex::ECMAScript;
+#endif
+
+std::string problem_of(const std::regex_error& e) {
+  if (e.code() == std::regex_constants::error_complexity)
+    return "a pattern cannot refer to its own groups (a replacement can)";
+  return e.what();
+}
+
 // "\1", as Python and sed write it, in the words of std::regex: "$1".
 std::string in_ecmascript(std::string_view replacement) {
   std::string text;
@@ -27,6 +44,13 @@ std::string in_ecmascript(std::string_view replacement) {
   return text;
 }
 
+[[noreturn]] void fail_too_long(const std::string& name) {
+  throw Error(ErrorCode::kLimit,
+              fmt::format("a name of {} bytes is too long to be changed by a pattern; {} are allowed",
+                          name.size(), kMostNameBytes))
+      .of_tensor(name.substr(0, 256));
+}
+
 }  // namespace
 
 struct NameMap::Rules {
@@ -36,10 +60,10 @@ struct NameMap::Rules {
 NameMap::NameMap(const std::vector<KeyRule>& rules) : rules_(std::make_unique<Rules>()) {
   for (const KeyRule& rule : rules) {
     try {
-      rules_->all.emplace_back(std::regex(rule.pattern), in_ecmascript(rule.replacement));
+      rules_->all.emplace_back(std::regex(rule.pattern, kSyntax), in_ecmascript(rule.replacement));
     } catch (const std::regex_error& e) {
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("'{}' is no regular expression: {}", rule.pattern, e.what()));
+                  fmt::format("'{}' is no regular expression: {}", rule.pattern, problem_of(e)));
     }
   }
 }
@@ -48,8 +72,10 @@ NameMap::~NameMap() = default;
 
 std::string NameMap::operator()(std::string name) const {
   try {
-    for (const auto& [pattern, replacement] : rules_->all)
+    for (const auto& [pattern, replacement] : rules_->all) {
+      if (name.size() > kMostNameBytes) fail_too_long(name);
       name = std::regex_replace(name, pattern, replacement);
+    }
   } catch (const std::regex_error& e) {
     throw Error(ErrorCode::kLimit, fmt::format("a regular expression takes too long: {}", e.what()))
         .of_tensor(name);
