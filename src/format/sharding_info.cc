@@ -94,6 +94,10 @@ class InfoReader final : public nlohmann::json_sax<Json> {
 
 std::unordered_map<std::string, Shape> parse_sharding_info(std::string_view json, const Limits& limits) {
   InfoReader reader(limits);
+  // The JSON reader takes a NUL for the end of the text, and passes over a byte order mark; Python's does
+  // neither.
+  if (json.find('\0') != json.npos || json.starts_with("\xef\xbb\xbf"))
+    throw Error(ErrorCode::kCorrupt, fmt::format("{} is not JSON", kShardingInfoKey));
   Json::sax_parse(json, &reader);
   return std::move(reader.offsets);
 }

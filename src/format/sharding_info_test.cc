@@ -31,6 +31,13 @@ TEST(ShardingInfo, RefusesOtherForms) {
   }
 }
 
+TEST(ShardingInfo, RefusesWhatOnlyOurJsonReaderWouldPassOver) {
+  const std::string good = R"({"w": {"saved_offsets": [1]}})";
+  for (const std::string& text : {good + std::string("\0 x", 3), good + '\0', "\xef\xbb\xbf" + good}) {
+    EXPECT_EQ(error_of([&] { parse_sharding_info(text, {}); }).code(), ErrorCode::kCorrupt);
+  }
+}
+
 TEST(ShardingInfo, BoundsTheNumberOfDimensions) {
   Limits limits;
   limits.tensor_rank = 2;
