@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,10 +18,12 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the kernel moves a little under 2 GiB
 
-// A second descriptor of the same file that goes past the page cache; -1 where there is none.
+// A second descriptor of the same file that goes past the page cache; -1 where there is none. Whoever opens a
+// pipe anew waits until somebody writes into it: only a file has one.
 int open_direct(int fd) {
+  struct stat status;
   const int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0) return -1;
+  if (flags < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return -1;
   return ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), (flags & O_ACCMODE) | O_DIRECT | O_CLOEXEC);
 }
 

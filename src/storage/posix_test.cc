@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -39,6 +40,16 @@ TEST(Posix, FollowsNoLinkOutOfItsDirectory) {
   EXPECT_EQ(error_of([&] { files->open("link"); }).code(), ErrorCode::kIo);
   EXPECT_EQ(error_of([&] { files->open("../secret"); }).code(), ErrorCode::kCorrupt);
   EXPECT_EQ(files->list(), (std::vector<FileEntry>{{"real", 1}}));
+}
+
+TEST(Posix, APipeIsRefusedAtOnce) {
+  const TestFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const IoPath io : {IoPath::kAuto, IoPath::kBuffered, IoPath::kDirect, IoPath::kUring}) {
+    const auto files = posix_file_system(folder.path(), {.io = io});
+    EXPECT_EQ(error_of([&] { files->open("pipe"); }).code(), ErrorCode::kIo);
+    EXPECT_FALSE(files->stat("pipe"));
+  }
 }
 
 TEST(Posix, SaysThatTheDiskIsFullBeforeItIsWrittenTo) {
