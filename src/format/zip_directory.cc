@@ -117,6 +117,11 @@ Central read_central(Window& window, std::uint64_t offset, std::uint64_t limit, 
   if (load<std::uint16_t>(p + 32) != 0) throw corrupt(offset, "a directory record has a comment");
   if (load<std::uint16_t>(p + 34) != 0) throw several_disks(offset);
   if (limit - offset < bytes) throw corrupt(offset, "the directory ends inside a record");
+  if (const auto version = load<std::uint8_t>(p + 6); version > kMostVersion) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("a record needs version {}.{} of the zip format", version / 10, version % 10))
+        .at(offset);
+  }
   if (name_bytes > limits.zip_name_bytes) {
     throw Error(ErrorCode::kLimit, fmt::format("a record's name has {} bytes, more than the {} allowed",
                                                name_bytes, limits.zip_name_bytes))

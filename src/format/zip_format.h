@@ -32,6 +32,9 @@ inline constexpr std::uint16_t kDeflated = 8;
 inline constexpr std::uint16_t kZip64Extra = 0x0001;
 inline constexpr std::uint16_t kPaddingExtra = 0x4246;  // "FB"
 
+// The version a record needs to be read, times ten: later ones are refused by everybody.
+inline constexpr std::uint8_t kMostVersion = 63;
+
 // A 32-bit or 16-bit field with this value stands for one in a zip64 record.
 inline constexpr std::uint32_t kSaturated32 = 0xffffffff;
 inline constexpr std::uint16_t kSaturated16 = 0xffff;

@@ -227,6 +227,12 @@ TEST(ZipReader, RefusesSeveralDisks) {
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, kDirectoryAt + 34, 1)), kUnsupported);
 }
 
+TEST(ZipReader, RefusesVersionsOfTheFormatThatNobodyReads) {
+  const std::string archive = torch_archive();
+  EXPECT_NO_THROW(open(with<std::uint8_t>(archive, kDirectoryAt + 6, 63)));
+  EXPECT_EQ(refusal(with<std::uint8_t>(archive, kDirectoryAt + 6, 64)), kUnsupported);
+}
+
 TEST(ZipReader, RefusesEndRecordsThatDisagree) {
   const std::string archive = torch_archive();
   const std::size_t end = archive.size() - 22;

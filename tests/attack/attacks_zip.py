@@ -72,6 +72,10 @@ def zip_rows():
     packed = zlib.compress(bytes(1000), 9)[2:-4]
     deflated = [*records, Record("extra", bytes(1000), stored=packed, method=8)]
     yield "deflate", "unsupported", "a compressed record", archive(deflated)
+    yield "version-6-3", "ok", "a record for version 6.3 of the format", \
+        archive([*records, Record("extra", b"x", central={"version": 63})])
+    yield "version-6-4", "unsupported", "a record for version 6.4, which Python does not read", \
+        archive([*records, Record("extra", b"x", central={"version": 64})])
     yield "method-99", "unsupported", "an unknown method", archive([*records, Record("extra", b"x", method=99)])
     yield "stored-size-lie", "corrupt", "stored, but the sizes differ", archive(swap(records, "data/0", central={"size": 17}))
 
