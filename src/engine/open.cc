@@ -23,7 +23,9 @@ bool has_file(const std::vector<DirectoryEntry>& entries, std::string_view name)
 }
 
 bool has_ending(const std::vector<DirectoryEntry>& entries, std::string_view ending) {
-  return std::any_of(entries.begin(), entries.end(), [&](const auto& e) { return e.name.ends_with(ending); });
+  return std::any_of(entries.begin(), entries.end(), [&](const auto& e) {
+    return e.kind != DirectoryEntry::Kind::kDirectory && e.name.ends_with(ending);
+  });
 }
 
 // "__0.metadata", "__1.metadata", ... in rank order.

@@ -311,7 +311,9 @@ std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> d
   SafetensorsIndex index;
   std::vector<std::string> names;
   for (const DirectoryEntry& entry : directory->list()) {
-    if (entry.name.ends_with(".safetensors") && entry.leads_to_file) names.push_back(entry.name);
+    // Links that lead nowhere and pipes are not passed over: opening them says what is wrong.
+    const bool folder = entry.kind == DirectoryEntry::Kind::kDirectory;
+    if (entry.name.ends_with(".safetensors") && !folder) names.push_back(entry.name);
     if (entry.name != kIndexFile) continue;
     const auto source = open_files->get(entry.name);
     try {
@@ -326,7 +328,8 @@ std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> d
     try {
       files.push_back({name, read_header(*open_files->get(name), limits), false});
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::kNotFound) throw;
+      // The index says what is missing with a file. Without one nobody does.
+      if (e.code() != ErrorCode::kNotFound || index.weight_map.empty()) throw;
       files.push_back({name, {}, true});
     }
   }

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "base/test_errors.h"
@@ -144,6 +146,21 @@ TEST_F(Safetensors, FollowsTheLinksOfAHubCache) {
   const auto model = Checkpoint::open(folder / "snapshots");
   EXPECT_EQ(floats(model->read("w")), (std::vector<float>{0, 1}));
   EXPECT_TRUE(model->files()[0].size.has_value());
+}
+
+// A cache whose store of blobs was cleaned has nothing left; it is no model without tensors.
+TEST_F(Safetensors, ALinkThatLeadsNowhereIsAMissingFile) {
+  std::filesystem::create_symlink("../blobs/0123", folder / "model.safetensors");
+  const Error e = error_of([&] { Checkpoint::open(folder.path()); });
+  EXPECT_EQ(e.code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(e.file().ends_with("model.safetensors"));
+}
+
+TEST_F(Safetensors, APipeOrAFolderInPlaceOfAFileIsNoEmptyModel) {
+  std::filesystem::create_directories(folder / "folder/model.safetensors");
+  EXPECT_EQ(error_of([&] { Checkpoint::open(folder / "folder"); }).code(), ErrorCode::kUnsupported);
+  ASSERT_EQ(::mkfifo((folder / "model.safetensors").c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { Checkpoint::open(folder.path()); }).code(), ErrorCode::kIo);
 }
 
 TEST_F(Safetensors, NamesTheBrokenFile) {
