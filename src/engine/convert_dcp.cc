@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -130,6 +132,23 @@ void require_room(const ConvertOptions& options) {
                           2 * files * kLeastPerFile));
 }
 
+// A source may say that a tensor has 2^62 bytes, in a few hundred of its own: what cannot be written is
+// refused before it is planned. Compressed, nobody knows yet how much it will be.
+void require_space(const std::vector<ConvertEntry>& entries, const FileSystem& files,
+                   const ConvertOptions& options) {
+  const std::optional<std::uint64_t> room = options.transforms.empty() ? files.free_space() : std::nullopt;
+  std::uint64_t needed = 0;
+  for (const ConvertEntry& entry : entries) {
+    if (!entry.tensor) continue;
+    if (__builtin_add_overflow(needed, entry.bytes, &needed) || (room && needed > *room)) {
+      throw Error(ErrorCode::kIo, "no room for the tensors")
+          .of_tensor(entry.name)
+          .in_file(files.root())
+          .with_errno(ENOSPC);
+    }
+  }
+}
+
 // What really failed, rather than that some ranks did.
 [[noreturn]] void throw_root(const CheckpointError& error) {
   const Error* root = nullptr;
@@ -144,6 +163,7 @@ void convert_to_dcp(const std::vector<ConvertEntry>& entries, const ConvertSourc
                     ConvertPlace& place, const ConvertOptions& options, ConvertReport& report) {
   require_room(options);
   if (options.dry_run) return;
+  require_space(entries, *place.files(), options);
   ConvertItems items(entries, source, options);
   std::atomic<std::uint64_t> compared = 0;
   const WriteOptions write = write_options(options);
@@ -158,7 +178,6 @@ void convert_to_dcp(const std::vector<ConvertEntry>& entries, const ConvertSourc
     saving.cancelled = options.cancelled;
     save(StateDict{}, place.files()->root(), saving);
   };
-  (void)place.files();  // made once, before the ranks start
   try {
     if (options.ranks == 1) {
       save_rank(nullptr, 0);

@@ -1,8 +1,11 @@
 #include "engine/convert_items.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "cairn/error.h"
 #include "engine/read_box.h"
 #include "tensor/pieces.h"
 
@@ -10,6 +13,7 @@ namespace cairn {
 namespace {
 
 constexpr std::uint64_t kLeastItem = 1U << 20, kMostItem = 64U << 20;
+constexpr std::size_t kMostPieces = 1U << 20;  // of tensors that are cut
 
 std::uint64_t item_limit(const ConvertOptions& options) {
   if (options.max_item_bytes > 0) return options.max_item_bytes;
@@ -95,6 +99,12 @@ void ConvertItems::cut(const ConvertEntry& entry) {
   const std::uint64_t item = item_size(entry.dtype);
   const auto size_of = [&](const Box& box) { return static_cast<std::uint64_t>(box.volume()) * item; };
   for_each_piece(Box::whole(entry.shape), most_bytes_, size_of, [&](const Box& box) {
+    if (++pieces_ > kMostPieces) {
+      throw Error(ErrorCode::kLimit,
+                  fmt::format("too large for items of {} bytes; a larger memory budget or larger items help",
+                              most_bytes_))
+          .of_tensor(entry.name);
+    }
     give(WriteItem::shard(entry.name, entry.dtype, entry.shape, box), size_of(box));
   });
 }

@@ -43,6 +43,7 @@ class ConvertItems {
   PathMap paths_;
   std::vector<std::vector<WriteItem>> plans_;  // by rank
   std::vector<std::uint64_t> loads_;           // bytes, by rank
+  std::size_t pieces_ = 0;                     // of tensors that were cut
   std::mutex progress_;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;

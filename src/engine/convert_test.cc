@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "cairn/cairn.h"
 #include "engine/test_checkpoints.h"
 #include "engine/test_dcp.h"
+#include "format/dcp_metadata.h"
 #include "format/safetensors.h"
 
 namespace cairn {
@@ -307,6 +309,28 @@ TEST_F(Convert, ReadsTransformedItems) {
   expect_small_state(path("small"));
   convert(path("small"), path("m.pt"));
   expect_small_state(path("m.pt"));
+}
+
+// A few hundred bytes that claim a tensor of 2^60 bytes cost neither time nor memory.
+TEST_F(Convert, ATensorThatCannotBeIsRefusedBeforeItIsPlanned) {
+  TensorStorageMetadata tensor;
+  tensor.properties.dtype = DType::kInt8;
+  tensor.size = {1 << 30, 1 << 30};
+  tensor.chunks = {Box::whole(tensor.size)};
+  Metadata metadata;
+  metadata.state_dict_metadata.emplace_back("w", tensor);
+  metadata.storage_data.add({"w", Shape{0, 0}, 0}, {"__0_0.distcp", 0, std::int64_t{1} << 60, {}, {}});
+  StringSink sink;
+  write_dcp_metadata(sink, metadata);
+  folder_.write("huge/.metadata", sink.text);
+  folder_.write("huge/__0_0.distcp", "x");
+  const Error plain = error_of([&] { convert(path("huge"), path("out")); });
+  EXPECT_EQ(plain.code(), ErrorCode::kIo);
+  EXPECT_EQ(plain.os_error(), ENOSPC);
+  ConvertOptions options;
+  options.transforms = {"zstd"};
+  EXPECT_EQ(error_of([&] { convert(path("huge"), path("out"), options); }).code(), ErrorCode::kLimit);
+  EXPECT_EQ(left(), std::vector<std::string>{"huge"});
 }
 
 }  // namespace
