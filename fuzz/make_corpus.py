@@ -10,6 +10,7 @@ import io
 import json
 import pathlib
 import pickle
+import struct
 import sys
 import tempfile
 import zipfile
@@ -78,8 +79,44 @@ def texts():
         yield "path", str(i), text
 
 
+def letters(*texts):
+    """What a peer sends, as fuzz_messages reads it: each text after its length in two bytes."""
+    return b"".join(struct.pack("<H", len(text)) + text for text in texts)
+
+
+def messages():
+    """An exchange each (fuzz_messages.cc), with what honest ranks would send."""
+    fields = struct.pack("<BBQii", 1, 3, 8, 2, 5) + b"\5wrong" + b"\1f" + b"\1w" + b"\0"
+    failures = b"F\1" + struct.pack("<i", 2) + bytes([len(fields)]) + fields
+    packed = b"R\3" + b"\1a\1b\1c"
+    group = struct.pack("<4Q", 3, 1, 1, 1) + b"abc"
+    yield "error", b"\0" + fields
+    yield "gathered", b"\1" + letters(b"Rone", b"Rtwo")
+    yield "failed", b"\1" + letters(b"E" + fields, b"S")
+    yield "gathered-by-all", b"\2" + letters(b"Rone", b"Rtwo")
+    yield "unpacked", b"\3" + letters(packed)
+    yield "told", b"\4" + letters(b"Rthis")
+    yield "told-of-failures", b"\4" + letters(failures)
+    yield "scattered", b"\5" + letters(b"Rmine")
+    yield "group", b"\6" + letters(group)
+
+
+def others():
+    sharding = {"model.w": {"saved_offsets": [0, 8]}, "s": {"saved_offsets": [], "x": [1]}}
+    yield "sharding_info", "plain", json.dumps(sharding).encode()
+    yield "json", "strings", json.dumps(["a", "\u00e9\n", "\U0001f600"]).encode()
+    yield "json", "nested", json.dumps({"a": [1, -2.5e3, None, {"b": True}]}).encode()
+    for i, text in enumerate(("^model\\.=\nmodel.layers.0.w", "0\n" + "a" * 40 + "!", "(a*)*b=$1\naaaab", "4\nx.y.z")):
+        yield "name_map", str(i), text.encode()
+    yield "reshard", "rows", bytes([2, 8, 4, 3, 0, 0, 2, 0, 0, 4, 0, 1, 1, 0, 2, 0, 8, 0, 4, 2, 3, 1, 2])
+    yield "reshard", "holes", bytes([3, 5, 6, 7, 6, 0, 1, 3, 1, 2, 4, 0, 0, 2, 2, 1, 1, 1, 2, 3, 2, 1, 4, 0, 6, 0, 5, 2, 2])
+    for name, data in messages():
+        yield "messages", name, data
+
+
 def seeds():
     """(target, name, bytes)"""
+    yield from others()
     for name, data in torch_files():
         yield "torch_file", name, data
         yield "zip", name, data

@@ -1,18 +1,19 @@
 // Changes pickles by whole opcodes, so that most of what libFuzzer tries gets past the first few of them.
 //
-// An input is cut into instructions; some are copied, moved, dropped or made up, memo numbers are pointed
-// elsewhere, lengths and frames are made to lie. What cannot be decoded stays behind as one piece.
+// An input is cut into instructions; some are copied, moved, dropped or made up, texts are replaced with
+// their lengths kept right, memo numbers are pointed elsewhere, lengths and frames are made to lie. What
+// cannot be decoded stays behind as one piece.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "format/pickle_ops.h"
+#include "mutate.h"
 
-extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
-
+namespace cairn::fuzz {
 namespace {
 
 using namespace cairn::pickle;
@@ -20,22 +21,24 @@ using Program = std::vector<std::string>;  // one instruction each
 
 class Mutator {
  public:
-  explicit Mutator(unsigned seed) : random_(seed) {}
+  explicit Mutator(Random& random) : random_(random) {}
 
   void change(Program& program) {
-    switch (below(7)) {
+    switch (below(9)) {
       case 0: return copy(program);
       case 1: return drop(program);
       case 2: return std::swap(program[below(program.size())], program[below(program.size())]);
       case 3: return insert(program);
       case 4: return point_elsewhere(program);
       case 5: return change_operand(program);
+      case 6: return change_text(program);
+      case 7: return insert_value(program);
       default: return frame(program);
     }
   }
-  std::size_t below(std::size_t n) { return random_() % n; }
 
  private:
+  std::size_t below(std::size_t n) { return fuzz::below(random_, n); }
   // A run of instructions, put in again somewhere: often a whole object.
   void copy(Program& program) {
     const std::size_t from = below(program.size());
@@ -53,6 +56,87 @@ class Mutator {
   void insert(Program& program) {
     static constexpr std::string_view kOps = "(.NRQabesut])}\x81\x85\x86\x87\x88\x89\x8f\x90\x93\x94";
     program.insert(place(program), std::string(1, kOps[below(kOps.size())]));
+  }
+  // An instruction with an operand: a number, a name, a class of the tables, a fetch.
+  void insert_value(Program& program) {
+    static constexpr std::string_view kLines[] = {
+        "ctorch._utils\n_rebuild_tensor_v2\n", "ctorch\nFloatStorage\n", "ctorch\nfloat32\n",
+        "ccollections\nOrderedDict\n",         "ctorch\nSize\n",         "cbuiltins\neval\n",
+    };
+    std::string made;
+    const std::uint64_t number = random_();
+    switch (below(5)) {
+      case 0: made = std::string(kLines[below(std::size(kLines))]); break;
+      case 1: made = with_number(kBinInt, number, 4); break;
+      case 2: made = with_number(kBinInt1, number % 9, 1); break;
+      case 3: made = with_number(kBinGet, below(program.size()), 1); break;
+      default: made = with_text(kShortBinUnicode, word(), 1);
+    }
+    program.insert(place(program), made);
+  }
+  // Another text in place of one, its length told as it is.
+  void change_text(Program& program) {
+    const std::size_t at = find(program, [](std::uint8_t op) { return length_bytes(op) != 0; });
+    if (at == program.size()) return;
+    const auto op = static_cast<std::uint8_t>(program[at][0]);
+    const std::size_t width = length_bytes(op);
+    std::string text = program[at].substr(std::min(program[at].size(), 1 + width));
+    if (below(2) == 0)
+      text = word();
+    else
+      mutate_bytes(text, 255);
+    program[at] = with_text(op, text, width);
+  }
+  // Words that readers look for.
+  std::string word() {
+    static constexpr std::string_view kWords[] = {
+        "torch",
+        "float32",
+        "storage",
+        "cpu",
+        "0",
+        "FloatStorage",
+        "offsets",
+        "sizes",
+        "chunks",
+        "properties",
+        "size",
+        "state_dict_metadata",
+        "planner_data",
+        "storage_data",
+        "fqn",
+        "index",
+        "offset",
+        "relative_path",
+        "length",
+        "transform_descriptors",
+        "torch.distributed.checkpoint.metadata",
+        "TensorStorageMetadata",
+        "ChunkStorageMetadata",
+        "MetadataIndex",
+        "collections",
+        "OrderedDict",
+        "../x",
+        "",
+        "__0_0.distcp",
+    };
+    return std::string(kWords[below(std::size(kWords))]);
+  }
+  static std::size_t length_bytes(std::uint8_t op) {
+    switch (facts_of(op).operand) {
+      case Operand::kText1: return 1;
+      case Operand::kText4: return 4;
+      case Operand::kText8: return 8;
+      default: return 0;
+    }
+  }
+  static std::string with_number(std::uint8_t op, std::uint64_t number, std::size_t width) {
+    std::string made(1 + width, static_cast<char>(op));
+    std::memcpy(made.data() + 1, &number, width);
+    return made;
+  }
+  static std::string with_text(std::uint8_t op, const std::string& text, std::size_t width) {
+    return with_number(op, text.size(), width) + text;
   }
   // Gives a fetch or a put the number of another one.
   void point_elsewhere(Program& program) {
@@ -95,7 +179,7 @@ class Mutator {
     return program.size();
   }
 
-  std::minstd_rand random_;
+  Random& random_;
 };
 
 Program instructions(std::string_view text) {
@@ -111,15 +195,14 @@ Program instructions(std::string_view text) {
 
 }  // namespace
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned seed) {
-  Mutator mutator(seed);
-  Program program = instructions({reinterpret_cast<const char*>(data), size});
-  if (program.size() < 3 || mutator.below(4) == 0) return LLVMFuzzerMutate(data, size, max_size);
-  for (std::size_t changes = 1 + mutator.below(3); changes > 0; --changes) mutator.change(program);
-  std::string text;
+bool mutate_pickle(std::string& text, Random& random) {
+  Program program = instructions(text);
+  if (program.size() < 3) return false;
+  Mutator mutator(random);
+  for (std::size_t changes = 1 + below(random, 3); changes > 0; --changes) mutator.change(program);
+  text.clear();
   for (const std::string& op : program) text += op;
-  text.resize(std::min(text.size(), max_size));
-  std::memcpy(data, text.data(), text.size());
-  return text.size();
+  return true;
 }
+
+}  // namespace cairn::fuzz
