@@ -23,6 +23,8 @@ constexpr Command kCommands[] = {
     {"save", probe_save},
     {"load", probe_load},
     {"load-optimizer", probe_load_optimizer},
+    {"read", probe_read},
+    {"time", probe_time},
 };
 
 int usage() {

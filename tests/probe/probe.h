@@ -16,3 +16,5 @@ int probe_load_plan(int argc, char** argv);
 int probe_save(int argc, char** argv);
 int probe_load(int argc, char** argv);
 int probe_load_optimizer(int argc, char** argv);
+int probe_read(int argc, char** argv);
+int probe_time(int argc, char** argv);
