@@ -3,16 +3,17 @@
     python confined.py DIRECTORY    with jobs as lines of stdin: PATH
 
 After the imports a system call filter is set: starting a program or a process and reaching for the network kill the
-process (SIGSYS); threads are allowed. Then each path is opened, listed, read tensor by tensor and object by object,
-verified, converted to DIRECTORY and loaded. What cairn refuses is a cairn.Error; anything else ends the run. A line
-on stdout tells of every path: "PATH<tab>outcomes", one word for each of open, read, verify, convert. With the
-argument --escape as well the process starts a program, to show that the filter bites.
+process (SIGSYS); threads are allowed. Memory is limited too (MEMORY): a size that a file only claims is noticed. Then
+each path is opened, listed, read tensor by tensor and object by object, verified, and converted to DIRECTORY. What
+cairn refuses is a cairn.Error; anything else ends the run. A line on stdout tells of every path: "PATH<tab>outcomes",
+one word for each of open, read, verify, to dcp, to safetensors. With the argument --escape as well the process starts a program, to show that the filter bites.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -28,6 +29,7 @@ CALLS = {
     "aarch64": {"kill": [221, 281, 198, 203, 202, 200, 201, 199, 242, 117, 270, 271], "clone": 220, "clone3": 435},
 }[os.uname().machine]
 CLONE_THREAD = 0x00010000
+MEMORY = 4 << 30  # of addresses, threads' stacks and what Python maps included
 LOAD, EQUAL, BIT_SET, RETURN = 0x20, 0x15, 0x45, 0x06
 ALLOW, KILL_PROCESS, NO_SUCH_CALL = 0x7FFF0000, 0x80000000, 0x00050000 | 38
 
@@ -94,6 +96,7 @@ def outcomes(path: Path, scratch: Path) -> list[str]:
 def main() -> None:
     scratch = Path(sys.argv[1])
     paths = [Path(line) for line in sys.stdin.read().splitlines()]
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     confine()
     if "--escape" in sys.argv:
         subprocess.run(["true"], check=False)
