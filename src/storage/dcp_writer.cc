@@ -128,7 +128,9 @@ class DcpWriter final : public StorageWriter {
   int file_count(std::uint64_t bytes) const {
     if (options_.files_per_rank > 0) return options_.files_per_rank;
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int most = std::clamp(cores - options_.spare_cores, 1, role_.world_size > 1 ? 4 : 16);
+    // Ranks of one machine share its cores; how many of them are there nobody here knows.
+    const int share = role_.world_size > 1 ? std::clamp(cores / role_.world_size, 4, 16) : 16;
+    const int most = std::clamp(cores - options_.spare_cores, 1, share);
     return static_cast<int>(
         std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
   }
