@@ -82,6 +82,16 @@ TEST(Group, ARankThatComesTooLateLearnsIt) {
   EXPECT_EQ(e.code(), ErrorCode::kConflict);
 }
 
+TEST(Group, WhoGetsABroadcastFromNobodySaysAtOnceWhoIsMissing) {
+  auto groups = thread_groups(4);
+  groups[0].reset();
+  const Step step{1, Step::in(60s)};
+  EXPECT_EQ(error_of([&] { groups[2]->broadcast("", 0, step); }).rank(), 0);
+  const Error e = error_of([&] { groups[3]->broadcast("", 0, step); });  // rank 2 lives, and is above it
+  EXPECT_EQ(e.code(), ErrorCode::kCancelled);
+  EXPECT_EQ(e.rank(), 0);
+}
+
 TEST(Group, WhatCannotBeIsRefused) {
   auto groups = thread_groups(2);
   EXPECT_EQ(error_of([&] { groups[0]->gather("", 2, {}); }).code(), ErrorCode::kInvalidArgument);

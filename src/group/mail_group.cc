@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <charconv>
 #include <exception>
 #include <utility>
 
@@ -46,6 +47,23 @@ std::vector<std::string> unpack(std::string_view packed, std::size_t expected) {
   return parts;
 }
 
+// The last byte of what goes down the tree of a broadcast: it is the root's, or says why it did not come.
+constexpr char kWhole = '.';
+constexpr char kLost = '!';
+
+std::string lost(const Error& error, int above) {
+  const bool late = error.code() == ErrorCode::kTimeout;
+  return fmt::format("{}{}{}", late ? 'l' : 'g', error.rank().value_or(above), kLost);
+}
+
+[[noreturn]] void fail_lost(std::string_view news, int above, int size) {
+  int rank = above;
+  if (!news.empty()) std::from_chars(news.data() + 1, news.data() + news.size(), rank);
+  if (rank < 0 || rank >= size) rank = above;
+  if (news.starts_with('l')) fail_late(rank);
+  fail_gone(rank);
+}
+
 class MailGroup final : public Group {
  public:
   MailGroup(std::unique_ptr<Mail> mail, int rank, int size)
@@ -82,18 +100,21 @@ class MailGroup final : public Group {
   }
 
   // A binomial tree, counted from the root: rank r gets it from r without its lowest bit, and hands it to
-  // r + every smaller power of two.
+  // r + every smaller power of two. Those below a rank that gets nothing hear at once whom it has waited for.
   std::string broadcast(std::string bytes, int root, const Step& step) override {
     check_root(root);
     const int me = (rank_ - root + size_) % size_;
     int reach = 1;
     while (reach < size_ && (me & reach) == 0) reach *= 2;
-    if (me != 0) bytes = mail_->receive((me - reach + root) % size_, step);
-    std::exception_ptr failure;
+    std::exception_ptr failure, unheard;
+    if (me == 0) bytes.push_back(kWhole);
+    if (me != 0) bytes = receive_whole((me - reach + root) % size_, step, unheard);
     for (int hop = reach / 2; hop > 0; hop /= 2)
       if (me + hop < size_) try_send((me + hop + root) % size_, bytes, step, failure);
+    if (unheard) std::rethrow_exception(unheard);
     // Who only hands it on has what it wanted.
     if (failure && me == 0) std::rethrow_exception(failure);
+    bytes.pop_back();
     return bytes;
   }
 
@@ -115,6 +136,18 @@ class MailGroup final : public Group {
   void check_root(int root) const {
     if (root >= 0 && root < size_) return;
     throw Error(ErrorCode::kInvalidArgument, fmt::format("rank {} of a group of {}", root, size_));
+  }
+
+  // What comes down the tree, or what is to be handed on instead.
+  std::string receive_whole(int above, const Step& step, std::exception_ptr& unheard) {
+    try {
+      std::string bytes = mail_->receive(above, step);
+      if (!bytes.ends_with(kWhole)) fail_lost(bytes, above, size_);
+      return bytes;
+    } catch (const Error& e) {
+      unheard = std::current_exception();
+      return lost(e, above);
+    }
   }
 
   // Keeps the first failure: one rank that cannot be reached is no reason to leave the others waiting.
