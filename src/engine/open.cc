@@ -108,11 +108,12 @@ std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limi
     throw Error(ErrorCode::kUnsupported, "this is one data file of a DCP checkpoint; open its directory")
         .in_file(path);
   }
+  // First, because the length may look like the beginning of a pickle (0x80 and a protocol's number). No
+  // pickle looks like a length that fits the file.
+  if (head.size() > 8 && head[8] == '{' && load<std::uint64_t>(head.data()) <= source->size() - 8)
+    return open_safetensors(source, limits);
   if (head.starts_with("PK\3\4") || looks_like_legacy_torch(head))
     return open_torch_checkpoint(source, limits, checks);
-  if (head.size() > 8 && head[8] == '{' && load<std::uint64_t>(head.data()) <= source->size() - 8) {
-    return open_safetensors(source, limits);
-  }
   throw Error(
       ErrorCode::kUnsupported,
       "neither a torch.save archive (begins with PK) nor a safetensors file (a length, then a JSON header)")

@@ -30,8 +30,9 @@ void make_dcp(const TestFolder& folder, const std::string& metadata_name = ".met
   folder.write(metadata_name, metadata_bytes(maker.metadata));
 }
 
-std::string safetensors_bytes(float first = 0) {
-  const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+std::string safetensors_bytes(float first = 0, std::size_t header_bytes = 0) {
+  std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  header.resize(std::max(header.size(), header_bytes), ' ');
   std::string bytes(8, '\0');
   store(bytes.data(), static_cast<std::uint64_t>(header.size()));
   bytes += header + std::string(4, '\0');
@@ -65,6 +66,14 @@ TEST(Open, KnowsATorchFileByItsContents) {
 TEST(Open, KnowsASafetensorsFileByItsContents) {
   const TestFolder folder;
   EXPECT_EQ(Checkpoint::open(folder.write("model.bin", safetensors_bytes()))->format(), Format::kSafetensors);
+}
+
+TEST(Open, TakesNoSafetensorsFileForAPickle) {
+  const TestFolder folder;
+  for (std::size_t bytes = 0x180; bytes <= 0x580; bytes += 0x100) {  // it begins with 80 01, 80 02, ...
+    const std::string path = folder.write("model.safetensors", safetensors_bytes(7, bytes));
+    EXPECT_EQ(floats(Checkpoint::open(path)->read("w")), (std::vector<float>{7})) << bytes;
+  }
 }
 
 TEST(Open, KnowsAHuggingFaceDirectory) {
