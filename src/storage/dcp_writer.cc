@@ -90,6 +90,7 @@ class DcpWriter final : public StorageWriter {
       std::move(part.files.begin(), part.files.end(), std::back_inserter(sums));
     }
     CAIRN_POINT("finish.before_publish");
+    written_.push_back(manifest_name(role_.save_id, local_rank()));
     publication_->publish(metadata, std::move(sums), role_.deadline);
   }
 
@@ -167,7 +168,7 @@ class DcpWriter final : public StorageWriter {
   LazyDriver devices_;
   WriterRole role_;
   std::unique_ptr<Publication> publication_;
-  std::vector<std::string> written_;  // data files of this rank that are there
+  std::vector<std::string> written_;  // files of this rank that may be there
 
   std::mutex mutex_;  // guards what the writing threads share, below
   std::uint64_t done_ = 0;
