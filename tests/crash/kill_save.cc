@@ -5,89 +5,21 @@
 // Prints one JSON object; exits 1 at the first broken promise, with the seed that repeats it.
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "cairn/cairn.h"
-#include "engine/test_states.h"
-#include "socket_mail.h"
+#include "forked_ranks.h"
+#include "saved_versions.h"
 
 namespace {
 
 using namespace cairn;
 using Clock = std::chrono::steady_clock;
-
-constexpr int kRanks = 4;
-constexpr int kSucceeded = 0;
-constexpr int kFailed = 3;
-
-// Tensors of a few hundred KiB for each rank, so that a save takes a while.
-StateDict state_of(int rank, int version) {
-  StateDict state = trainer_state(rank, kRanks, version);
-  const MeshLayout rows = rows_over(kRanks);
-  for (int i = 0; i < 3; ++i)
-    state.set(fmt::format("large{}", i), part_of(numbered({1024, 256}, version + i), rows, rank));
-  return state;
-}
-
-[[noreturn]] void be_rank(Sockets& sockets, int rank, const std::string& dir, int version) {
-  sockets.close_all_but(rank);
-  int status = kSucceeded;
-  try {
-    const auto group = group_over(std::make_unique<SocketMail>(sockets, rank), rank, kRanks);
-    SaveOptions options;
-    options.group = group.get();
-    options.deadline = std::chrono::seconds(10);
-    save(state_of(rank, version), dir, options);
-  } catch (const CheckpointError&) {
-    status = kFailed;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "rank {}: {}\n", rank, e.what());
-    status = 4;
-  }
-  ::_exit(status);
-}
-
-std::vector<pid_t> start(const std::string& dir, int version) {
-  Sockets sockets(kRanks);
-  std::vector<pid_t> ranks;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const pid_t pid = ::fork();
-    if (pid == 0) be_rank(sockets, rank, dir, version);
-    ranks.push_back(pid);
-  }
-  return ranks;
-}
-
-// The version of a checkpoint that is whole; nullopt when there is none; throws when it is neither.
-std::optional<int> version_in(const std::string& dir) {
-  if (!std::filesystem::exists(dir + "/.metadata")) return std::nullopt;
-  const StateDict state = load_into_new(dir);
-  const auto version = static_cast<int>(state.find("step")->get<std::int64_t>());
-  const auto same = [&](const char* name, const Tensor& tensor, const Value* found) {
-    if (found == nullptr || !(*found == Value(tensor)))
-      throw std::runtime_error(fmt::format("'{}' is not that of version {}", name, version));
-  };
-  const Dict& model = state.find("model")->get<Dict>();
-  same("model.w", numbered({37, 24}, version), model.find("w"));
-  same("model.b", numbered({24}, version + 1), model.find("b"));
-  same("optim.exp_avg", numbered({129, 40}, version + 3), state.find("optim")->get<Dict>().find("exp_avg"));
-  for (int i = 0; i < 3; ++i)
-    same("large", numbered({1024, 256}, version + i), state.find(fmt::format("large{}", i)));
-  return version;
-}
 
 class Harness {
  public:
@@ -125,17 +57,15 @@ class Harness {
   std::chrono::duration<double> undisturbed() {
     const ino_t old = metadata_inode();
     const auto begin = Clock::now();
-    const std::vector<pid_t> ranks = start(dir_, next_);
-    while (metadata_inode() == old && Clock::now() - begin < std::chrono::seconds(20))
+    ForkedRanks ranks(kRanks, [&](Group& group) { save_version(group, dir_, next_); });
+    while (metadata_inode() == old && Clock::now() - begin < std::chrono::seconds(40))
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     const std::chrono::duration<double> time = Clock::now() - begin;
-    for (const pid_t pid : ranks) {
-      if (reap(pid) != kSucceeded) throw std::runtime_error("a save that nobody disturbed failed");
-    }
+    for (const Ended& rank : ranks.wait_all())
+      require(rank.status == kSucceeded, "a save that nobody disturbed failed: " + rank.text);
     at_ = next_++;
     require(version_in(dir_) == at_, "an undisturbed save is not there");
-    const auto files = std::distance(std::filesystem::directory_iterator(dir_), {});
-    require(files == kRanks + 2, "an undisturbed save left something of the dead ones");
+    require(files_in(dir_) == kFilesOfASave, "an undisturbed save left something of the dead ones");
     return time;
   }
 
@@ -146,16 +76,16 @@ class Harness {
   }
 
   void killed() {
-    std::vector<pid_t> ranks = start(dir_, next_);
+    ForkedRanks ranks(kRanks, [&](Group& group) { save_version(group, dir_, next_); });
     std::this_thread::sleep_for(span_ * std::uniform_real_distribution<>(0, 1)(random_));
-    const auto victim = static_cast<std::size_t>(random_() % (kRanks + 2));
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-      if (victim >= ranks.size() || i == victim) ::kill(ranks[i], SIGKILL);
+    const auto victim = static_cast<int>(random_() % (kRanks + 2));
+    for (int rank = 0; rank < kRanks; ++rank)
+      if (victim >= kRanks || rank == victim) ranks.signal(rank, SIGKILL);
     bool succeeded = false;
-    for (const pid_t pid : ranks) {
-      const int status = reap(pid);
-      succeeded = succeeded || status == kSucceeded;
-      require(status == kSucceeded || status == kFailed || status == -SIGKILL, "a rank ended oddly");
+    for (const Ended& rank : ranks.wait_all()) {
+      succeeded = succeeded || rank.status == kSucceeded;
+      require(rank.status == kSucceeded || rank.status == kFailed || rank.killed(),
+              "a rank ended oddly: " + rank.text);
     }
     const std::optional<int> found = version_in(dir_);
     require(found == at_ || found == next_, "neither the old nor the new checkpoint");
@@ -164,21 +94,6 @@ class Harness {
     finished_ += succeeded ? 1 : 0;
     at_ = found;
     ++next_;
-  }
-
-  // Exit status, or the negated signal. A rank that is still there after 20 s hangs.
-  static int reap(pid_t pid) {
-    const auto until = Clock::now() + std::chrono::seconds(20);
-    for (int status = 0; Clock::now() < until;) {
-      if (::waitpid(pid, &status, WNOHANG) == pid)
-        return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-    throw std::runtime_error("a rank hangs");
-  }
-
-  static void require(bool good, const char* what) {
-    if (!good) throw std::runtime_error(what);
   }
 
   std::string dir_;

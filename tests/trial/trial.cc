@@ -13,13 +13,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 
 #include "base/trial.h"
 #include "cairn/error.h"
+#include "failpoint.h"
 
 namespace cairn::trial {
 namespace {
@@ -41,8 +42,7 @@ struct Failpoint {
   std::_Exit(2);
 }
 
-Failpoint chosen() {
-  const std::string said = from_environment("CAIRN_FAILPOINT");
+Failpoint parse(const std::string& said) {
   if (said.empty()) return {};
   const std::size_t first = said.find(':');
   const std::size_t second = first == said.npos ? said.npos : said.find(':', first + 1);
@@ -71,20 +71,39 @@ void act(const Failpoint& point) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms.empty() ? 1000 : std::atol(ms.c_str())));
 }
 
+struct Points {
+  std::mutex mutex;
+  Failpoint wanted = parse(from_environment("CAIRN_FAILPOINT"));
+  std::map<std::string, long> times;  // that each was come to
+};
+
+Points& points() {
+  static Points points;
+  return points;
+}
+
 }  // namespace
 
+void choose(const std::string& failpoint) {
+  const std::lock_guard lock(points().mutex);
+  points().wanted = parse(failpoint);
+  points().times.clear();
+}
+
+std::map<std::string, long> reached() {
+  const std::lock_guard lock(points().mutex);
+  return points().times;
+}
+
 void reach(const char* point) {
-  static const Failpoint wanted = chosen();
-  static std::mutex mutex;
-  static std::set<std::string> seen;
-  static long times = 0;
-  bool acts = false;
+  Failpoint wanted;
   {
-    const std::lock_guard lock(mutex);
-    if (seen.insert(point).second) note(point);
-    acts = wanted.name == point && ++times == wanted.nth;
+    const std::lock_guard lock(points().mutex);
+    const long times = ++points().times[point];
+    if (times == 1) note(point);
+    if (points().wanted.name == point && points().wanted.nth == times) wanted = points().wanted;
   }
-  if (acts) act(wanted);
+  if (!wanted.name.empty()) act(wanted);
 }
 
 bool is_planted(const char* bug) {

@@ -16,7 +16,7 @@ target_link_libraries(cairn_trial PRIVATE cairn cairn_flags ${CAIRN_LIBRARIES})
 
 function(add_trial name)
   add_executable(${name} ${ARGN} $<TARGET_OBJECTS:cairn_trial>)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests/trial)
   target_link_libraries(${name} PRIVATE cairn cairn_flags ${CAIRN_LIBRARIES})
 endfunction()
 

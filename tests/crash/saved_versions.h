@@ -1,0 +1,68 @@
+// A state whose every element says which version it is of, and what must be true of a directory it was saved
+// in.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "cairn/cairn.h"
+#include "engine/test_states.h"
+
+namespace cairn {
+
+inline constexpr int kRanks = 4;
+
+// Tensors of a few hundred KiB for each rank, so that a save takes a while.
+inline StateDict state_of(int rank, int version) {
+  StateDict state = trainer_state(rank, kRanks, version);
+  const MeshLayout rows = rows_over(kRanks);
+  for (int i = 0; i < 3; ++i)
+    state.set(fmt::format("large{}", i), part_of(numbered({1024, 256}, version + i), rows, rank));
+  return state;
+}
+
+inline void save_version(Group& group, const std::string& dir, int version,
+                         std::chrono::nanoseconds deadline = std::chrono::seconds(30),
+                         SavePlanner* planner = nullptr) {
+  SaveOptions options;
+  options.group = &group;
+  options.deadline = deadline;
+  options.planner = planner;
+  save(state_of(group.rank(), version), dir, options);
+}
+
+// The version of a whole state; throws when it is none.
+inline int version_of(const StateDict& state) {
+  const auto version = static_cast<int>(state.find("step")->get<std::int64_t>());
+  const auto same = [&](const char* name, const Tensor& tensor, const Value* found) {
+    if (found == nullptr || !(*found == Value(tensor)))
+      throw std::runtime_error(fmt::format("'{}' is not that of version {}", name, version));
+  };
+  const Dict& model = state.find("model")->get<Dict>();
+  same("model.w", numbered({37, 24}, version), model.find("w"));
+  same("model.b", numbered({24}, version + 1), model.find("b"));
+  same("optim.exp_avg", numbered({129, 40}, version + 3), state.find("optim")->get<Dict>().find("exp_avg"));
+  for (int i = 0; i < 3; ++i)
+    same("large", numbered({1024, 256}, version + i), state.find(fmt::format("large{}", i)));
+  return version;
+}
+
+// The version of a checkpoint that is whole; nullopt when there is none; throws when it is neither.
+inline std::optional<int> version_in(const std::string& dir) {
+  if (!std::filesystem::exists(dir + "/.metadata")) return std::nullopt;
+  return version_of(load_into_new(dir));
+}
+
+inline std::ptrdiff_t files_in(const std::string& dir) {
+  return std::filesystem::exists(dir) ? std::distance(std::filesystem::directory_iterator(dir), {}) : 0;
+}
+
+// The data files of all ranks, the manifest and the metadata.
+inline constexpr std::ptrdiff_t kFilesOfASave = kRanks + 2;
+
+}  // namespace cairn

@@ -1,0 +1,124 @@
+"""Every mistake that the sources offer to make (CAIRN_BUG) is found by at least one harness.
+
+A harness that finds nothing proves nothing. The short run tries the harnesses of a bug one after the other until one
+finds it; the long one tries all of them. None may find anything where no bug is planted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(os.environ.get("CAIRN_TRIALS", ROOT / "build/release/tests"))
+PATIENCE = 120  # seconds; a harness that hangs has found something
+
+# What to run, with DIR and SEED filled in. A few seconds each.
+HARNESSES: dict[str, list[str]] = {
+    "promises": ["promises", "DIR"],
+    "kill_at_points": ["kill_at_points", "DIR", "0", "SEED", "publish.before,publish.after,save.written,gc."],
+    "two_jobs": ["two_jobs", "DIR", "12", "SEED"],
+    "kill_save": ["kill_save", "DIR", "30", "SEED"],
+    "stop_save": ["stop_save", "DIR", "2", "SEED"],
+    "power_loss": ["power_loss", "DIR", "300", "SEED"],
+    "os_faults": ["os_faults", "DIR"],
+    "simulate": ["simulate", "200", "SEED"],
+}
+
+# Which harness a bug is meant for; the others come after it.
+MEANT_FOR = {
+    "no-file-sync": "power_loss",
+    "no-directory-sync": "power_loss",
+    "rename-before-sync": "power_loss",
+    "retry-fsync": "os_faults",
+    "ignore-close-error": "os_faults",
+    "ignore-write-error": "os_faults",
+    "unlink-then-rename": "kill_at_points",
+    "remove-old-first": "kill_at_points",
+    "reuse-file-names": "kill_save",
+    "gc-removes-live": "kill_at_points",
+    "ignore-rank-error": "kill_at_points",
+    "commit-before-last-vote": "kill_save",
+    "no-lock": "two_jobs",
+}
+
+
+def bugs_in_sources() -> list[str]:
+    found: set[str] = set()
+    for source in (ROOT / "src").rglob("*.cc"):
+        found.update(re.findall(r'CAIRN_BUG\("([^"]+)"\)', source.read_text()))
+    return sorted(found)
+
+
+def order_for(bug: str) -> list[str]:
+    meant = MEANT_FOR.get(bug, "promises")
+    return [meant, *(name for name in HARNESSES if name != meant)]
+
+
+def finds(name: str, bug: str, directory: Path, seed: int) -> Optional[str]:
+    """What the harness says of the bug, or None when it finds nothing."""
+    directory.mkdir(parents=True)
+    words = [str({"DIR": directory, "SEED": seed}.get(word, word)) for word in HARNESSES[name]]
+    words[0] = str(PROGRAMS / words[0])
+    environment = {**os.environ, "CAIRN_PLANT": bug, "CAIRN_IO": "buffered"}
+    try:
+        done = subprocess.run(words, env=environment, text=True, capture_output=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return "it hangs"
+    if done.returncode == 0:
+        return None
+    return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"ended with {done.returncode}"
+
+
+def table(directory: Path, all_harnesses: bool) -> dict[str, dict[str, Optional[str]]]:
+    """For each bug, and for none (""), what each harness that was tried says."""
+    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
+    missing = [name for name, words in HARNESSES.items() if not (PROGRAMS / words[0]).exists()]
+    print("seed", seed, "missing harnesses:", missing or "none")
+    found: dict[str, dict[str, Optional[str]]] = {}
+    for bug in ["", *bugs_in_sources()]:
+        found[bug] = {}
+        for name in order_for(bug):
+            if name in missing:
+                continue
+            found[bug][name] = finds(name, bug, directory / (bug or "none") / name, seed)
+            if bug and found[bug][name] is not None and not all_harnesses:
+                break
+    show(found, missing)
+    return found
+
+
+def show(found: dict[str, dict[str, Optional[str]]], missing: list[str]) -> None:
+    print(f"{'':26}" + "".join(f"{name:>16}" for name in HARNESSES))
+    for bug, said in found.items():
+        words = [
+            "missing" if name in missing else "" if name not in said else "caught" if said[name] else "not"
+            for name in HARNESSES
+        ]
+        print(f"{bug or '(no bug)':26}" + "".join(f"{word:>16}" for word in words))
+    for bug, said in found.items():
+        for name, text in said.items():
+            if text:
+                print(f"{bug or '(no bug)'}: {name}: {text}")
+
+
+def check(found: dict[str, dict[str, Optional[str]]]) -> None:
+    wrong = {name: said for name, said in found.pop("").items() if said}
+    assert wrong == {}, "harnesses that find something where nothing is planted"
+    assert len(found) >= 14
+    assert [bug for bug, said in found.items() if not any(said.values())] == [], "bugs that nobody finds"
+
+
+def test_every_planted_bug_is_found(tmp_path: Path) -> None:
+    check(table(tmp_path, all_harnesses=False))
+
+
+@pytest.mark.slow
+def test_every_harness_is_tried_on_every_bug(tmp_path: Path) -> None:
+    check(table(tmp_path, all_harnesses=True))
