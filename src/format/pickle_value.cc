@@ -39,9 +39,14 @@ class Walk {
   }
   void enter(std::uint32_t depth) {
     check_depth(depth);
-    if (visits_left_-- == 0) {
-      throw Error(ErrorCode::kLimit, "an object that unfolds to far more than was stored");
-    }
+    if (visits_left_-- == 0) fail_unfolding();
+  }
+  // Said before memory is taken for them.
+  void check_items(std::size_t count) const {
+    if (count > visits_left_) fail_unfolding();
+  }
+  [[noreturn]] static void fail_unfolding() {
+    throw Error(ErrorCode::kLimit, "an object that unfolds to far more than was stored");
   }
   bool dict(Ref ref, std::uint32_t depth, Dict& out);
   Value known_object(Ref ref, std::uint32_t depth);
@@ -74,6 +79,7 @@ Value Walk::value(Ref ref, std::uint32_t depth) {
     case Kind::kBytes: return Bytes{std::string(graph_.text(ref))};
     case Kind::kTuple:
     case Kind::kList: {
+      check_items(graph_.size(ref));
       List items;
       items.reserve(graph_.size(ref));
       graph_.each(ref, [&](Ref item) {
