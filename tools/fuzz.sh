@@ -7,6 +7,7 @@
 #
 # Seeds are real files (fuzz/make_corpus.py), the attack corpus and fuzz/corpus/<target>. Found inputs stay
 # in BUILD/../fuzz-corpus between runs, findings in BUILD/../fuzz-findings. Exit status 1 when there is one.
+# The last line is "total RUNS", the inputs tried by all programs, for whoever adds them up.
 # PYTHON names an interpreter with torch and safetensors; without them the real seeds are left out.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,6 +38,7 @@ attacks_for() {
     safetensors) kinds='^(safetensors)$' ;;
     safetensors_index) kinds='^(index)$' ;;
     manifest) kinds='^(manifest)$' ;;
+    json) kinds='^(index)$' ;;
     *) return ;;
   esac
   awk -F'\t' -v kinds="$kinds" '$2 ~ kinds { print $1 }' "$corpus/attacks/attacks.tsv"
@@ -70,16 +72,19 @@ done
 wait
 
 status=0
+total=0
 printf '%-20s %12s %10s %9s\n' target runs exec/s findings
 for target in $targets; do
   log=$findings/$target.log
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
   rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log" | tail -1)
   found=$(find "$findings/$target" -type f | wc -l)
+  total=$((total + ${runs:-0}))
   printf '%-20s %12s %10s %9s\n' "$target" "${runs:--}" "${rate:--}" "$found"
   if [ "$found" -gt 0 ] || [ "$(cat "$findings/$target.status")" -ne 0 ]; then
     status=1
     grep -m1 -E 'ERROR|broken property|runtime error' "$log" || tail -n 5 "$log"
   fi
 done
+printf '%-20s %12s\n' total "$total"
 exit $status

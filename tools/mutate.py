@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Plants small mistakes in the code that must not have any, and sees which of them the unit tests notice.
+
+    tools/mutate.py [--count 50] [--seed 1] [--only PART] [--build build/debug] [--list]
+
+A mutant is one change in one place of a parser, of the messages between ranks or of publishing a checkpoint: a
+condition negated, a call left out, a number one larger or smaller, a comparison exchanged. Sources are not touched:
+the changed file is compiled by itself and linked in front of the library into the test program of its layer, which
+then runs the tests that have to do with it. A line a mutant: killed, survived (with what was changed), or not built
+(it does not compile; such a one counts for nothing). The last line is the share that was killed, as JSON.
+
+Needs the debug preset: cmake --preset debug && ninja -C build/debug format_test plan_test storage_test engine_test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 120  # one test program; a mutant that takes longer hangs, and is killed
+
+# What is mutated: files, and who tries them: (program, tests), one after the other until one fails.
+PICKLE = [("format_test", "Pickle*:Disassemble*:DcpMetadata*:TorchFile*:TorchLeaves*:WriteTorchFile*:StorageKeys*")]
+ZIP = [("format_test", "Zip*:TorchFile*:KnownArchives*:TensorBlob*:WriteTorchFile*")]
+TARGETS: list[tuple[str, list[tuple[str, str]]]] = [
+    ("src/storage/publish.cc", [("storage_test", "*"), ("engine_test", "Save.*:Faults.*:Gc.*:Verify.*:RankLocal.*")]),
+    ("src/plan/wire_*.cc", [("plan_test", "Wire*:PlanCache*")]),
+    ("src/format/zip_*.cc", ZIP),
+    ("src/format/pickle_*.cc", PICKLE),
+    ("src/format/manifest.cc", [("format_test", "Manifest*:ChecksumStream*")]),
+    ("src/format/safetensors.cc", [("format_test", "Safetensors*:RelativePath*")]),
+]
+
+SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && "}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    file: Path
+    begin: int
+    end: int
+    text: str
+    tests: tuple[tuple[str, str], ...]
+
+    def line(self) -> int:
+        return self.file.read_text().count("\n", 0, self.begin) + 1
+
+    def source(self) -> str:
+        text = self.file.read_text()
+        return text[: self.begin] + self.text + text[self.end :]
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) for text in (self.file.read_text()[self.begin : self.end], self.text))
+        return f"{self.file.relative_to(ROOT)}:{self.line()}: {old}  ->  {new or 'nothing'}"
+
+
+def masked(text: str) -> str:
+    """The same text with comments, strings, directives and static_asserts blanked, so that places stay."""
+    blank = lambda found: re.sub(r"[^\n]", "\0", found[0])
+    pattern = r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^#[^\n]*|static_assert\([^;]*;|^template[^\n]*'
+    return re.sub(pattern, blank, text, flags=re.M)
+
+
+def closing(text: str, at: int) -> int:
+    """The place of the parenthesis that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[i], 0)
+        if depth == 0:
+            return i
+    return at
+
+
+def places(text: str) -> Iterator[tuple[int, int, str]]:
+    """Every change: from, to, what stands there instead."""
+    code = masked(text)
+    for found in re.finditer(r"\bif (?:constexpr )?(?=\()", code):
+        begin, end = found.end() + 1, closing(code, found.end())
+        if ";" not in code[begin:end]:  # no declaration inside
+            yield begin, end, f"!({text[begin:end]})"
+    for found in re.finditer(r"^ +(?:[a-z_]\w*(?:\.|->|::))*[a-z_]\w*(?=\()", code, re.M):
+        end = closing(code, found.end()) + 1
+        word = found[0].strip()
+        if code[end : end + 1] == ";" and word not in ("if", "while", "for", "switch", "return", "throw"):
+            yield found.start() + len(found[0]) - len(found[0].lstrip()), end, ""
+    for found in re.finditer(r"(?<![\w.])(\d+)(?=U?L*\b(?!\.))", code):
+        for other in (int(found[1]) + 1, int(found[1]) - 1):
+            if other >= 0:
+                yield found.start(1), found.end(1), str(other)
+    for old, new in SWAPS.items():
+        for found in re.finditer(re.escape(old), code):
+            yield found.start(), found.end(), new
+
+
+def mutants(only: str) -> list[Mutant]:
+    found = []
+    for pattern, tests in TARGETS:
+        for file in sorted(ROOT.glob(pattern)):
+            if file.name.endswith("_test.cc") or only not in str(file):
+                continue
+            found += [Mutant(file, *place, tuple(tests)) for place in places(file.read_text())]
+    return found
+
+
+class Build:
+    """Compiles one changed file and links it in front of the library."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        rows = json.loads((folder / "compile_commands.json").read_text())
+        self.commands = {row["file"]: row["command"] for row in rows}
+        self.links: dict[str, str] = {}
+
+    def compiles(self, mutant: Mutant, scratch: Path) -> bool:
+        source, made = scratch / mutant.file.name, scratch / "mutant.o"
+        source.write_text(mutant.source())
+        words = [w for w in shlex.split(self.commands[str(mutant.file)]) if Path(w).name != "ccache" and w != "-Werror"]
+        words[words.index("-o") + 1] = str(made)
+        words[words.index(str(mutant.file))] = str(source)
+        return subprocess.run([*words, "-w"], cwd=self.folder, capture_output=True).returncode == 0
+
+    def link(self, program: str, scratch: Path) -> Path:
+        if program not in self.links:
+            said = subprocess.run(["ninja", "-t", "commands", program], cwd=self.folder, text=True, capture_output=True, check=True)
+            self.links[program] = next(c for c in reversed(said.stdout.splitlines()) if f"-o tests/{program} " in c)
+        # The first part of "compile && tell ctest about it".
+        words = shlex.split(self.links[program].split(" && ")[1])
+        at = words.index("-o")
+        words[at + 1] = str(scratch / program)
+        words.insert(at, str(scratch / "mutant.o"))
+        subprocess.run(words, cwd=self.folder, check=True, capture_output=True)
+        return scratch / program
+
+
+def passes(program: Path, tests: str) -> bool:
+    command = [program, f"--gtest_filter={tests}", "--gtest_brief=1", "--gtest_fail_fast"]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=SECONDS).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def verdict(build: Build, mutant: Mutant) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        if not build.compiles(mutant, scratch):
+            return "not built"
+        survived = all(passes(build.link(program, scratch), tests) for program, tests in mutant.tests)
+        return "survived" if survived else "killed"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--count", type=int, default=50)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--only", default="", help="part of a file's path")
+    options.add_argument("--build", type=Path, default=ROOT / "build/debug")
+    options.add_argument("--list", action="store_true", help="print them, try none")
+    given = options.parse_args()
+    found = mutants(given.only)
+    chosen = random.Random(given.seed).sample(found, min(given.count, len(found)))
+    if given.list:
+        print(*chosen, sep="\n")
+        return 0
+    build = Build(given.build.resolve())
+    for program, tests in sorted({test for mutant in chosen for test in mutant.tests}):
+        if not passes(build.folder / "tests" / program, tests):
+            sys.exit(f"{program} --gtest_filter={tests} fails without a mutant")
+    counts = {"killed": 0, "survived": 0, "not built": 0}
+    for mutant in chosen:
+        outcome = verdict(build, mutant)
+        counts[outcome] += 1
+        print(f"{outcome:9}  {mutant}", flush=True)
+    tried = counts["killed"] + counts["survived"]
+    print(json.dumps({"seed": given.seed, "places": len(found), **counts, "share_killed": round(counts["killed"] / max(tried, 1), 3)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
