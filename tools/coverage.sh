@@ -16,7 +16,7 @@ ctest --test-dir "$folder" -j "$jobs" -LE fuzz --output-on-failure --no-tests=er
   { tail -n 40 "$folder/ctest.log"; exit 1; }
 
 gcovr --root . --object-directory "$folder" --filter src/ --exclude '.*_test\.cc' --exclude '.*/test_[a-z_]*\.h' \
-  --exclude-throw-branches --exclude-unreachable-branches --gcov-ignore-parse-errors \
+  --exclude-directories '.*/CMakeFiles/[0-9].*' --exclude-throw-branches --exclude-unreachable-branches --gcov-ignore-parse-errors \
   --json-summary "$folder/summary.json" --txt "$folder/lines.txt"
 python3 - "$folder/summary.json" <<'PY'
 import json, re, sys
