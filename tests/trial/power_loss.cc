@@ -16,6 +16,7 @@
 // but the order in which the threads of a save come to the disk.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -36,6 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr int kOld = 1, kNew = 2;
 const std::string kPath = "run/step";  // of the checkpoint in the directory under trial
+const std::string kMetadata = kPath + "/.metadata";
 
 // One recorded action, and what must be so wherever it was cut short.
 struct Run {
@@ -114,7 +116,7 @@ class Harness {
   Cut any_cut() {
     const auto ranks = static_cast<int>(1 + random_() % 3);
     const auto files = static_cast<int>(1 + random_() % 2);
-    return {ranks, files, random_() % 4 == 0};
+    return {ranks, files, random_() % 4 == 0, random_() % 4 != 0};
   }
 
   // Lays the tree out, and records what is done to it.
@@ -153,17 +155,18 @@ class Harness {
   // What one or two saves left that lost their power, beside a checkpoint or alone.
   Tree with_debris() {
     Tree tree = debris_++ % 3 == 0 ? Tree() : with_version(kOld, false);
+    const bool alone = tree.find(kMetadata) == nullptr;
     for (std::uint64_t dead = 1 + random_() % 2; dead > 0; --dead) {
-      const auto files = [](const Tree& at) {
-        return at.list(kPath) == nullptr ? 0 : at.list(kPath)->size();
-      };
-      const bool any = random_() % 3 == 0;
       std::vector<Tree> left;
       for_each_crash_state(record_save(tree, kNew), 200, random_(), [&](const CrashState& state) {
-        if (files(state.tree) < 3) return;
-        if (any || left.empty() || files(state.tree) > files(left.back())) left.push_back(state.tree);
+        const bool none = state.tree.find(kMetadata) == nullptr;
+        if (none == alone && state.tree.list(kPath) != nullptr) left.push_back(state.tree);
       });
-      tree = any ? left.at(random_() % left.size()) : left.back();
+      const auto files = [](const Tree& at) { return at.list(kPath)->size(); };
+      tree = random_() % 3 == 0
+                 ? left.at(random_() % left.size())
+                 : *std::max_element(left.begin(), left.end(),
+                                     [&](const Tree& a, const Tree& b) { return files(a) < files(b); });
     }
     return tree;
   }

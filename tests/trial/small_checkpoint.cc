@@ -22,6 +22,7 @@ WriteOptions write_options(const Cut& cut) {
   WriteOptions options;
   options.files_per_rank = cut.files_per_rank;
   options.strong_hashes = cut.strong_hashes;
+  options.checksums = cut.checksums;
   options.memory_budget = 2U << 20;
   return options;
 }
@@ -151,7 +152,7 @@ void check_clean(const FileSystem& files, const Cut& cut) {
     data += name->kind == DcpName::Kind::kData ? 1 : 0;
     manifests += name->kind == DcpName::Kind::kManifest ? 1 : 0;
   }
-  require(data == cut.data_files() && manifests == 1,
+  require(data == cut.data_files() && manifests == (cut.checksums ? 1 : 0),
           fmt::format("{} data files and {} manifests are there", data, manifests));
 }
 

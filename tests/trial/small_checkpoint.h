@@ -25,6 +25,7 @@ struct Cut {
   int ranks = 2;
   int files_per_rank = 2;
   bool strong_hashes = false;
+  bool checksums = true;
   int data_files() const { return ranks * files_per_rank; }
 };
 
