@@ -1,8 +1,9 @@
-// A file descriptor that is closed on every way out.
+// A file descriptor that is closed on every way out; calls that signals may interrupt.
 #pragma once
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace cairn {
@@ -20,5 +21,14 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// What a system call returns once no signal interrupts it. Not for fsync and close, which must not be
+// repeated.
+template <class Call> auto uninterrupted(Call call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
 
 }  // namespace cairn

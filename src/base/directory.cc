@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "cairn/error.h"
 
 #if __has_include(<linux/openat2.h>) && defined(SYS_openat2)
@@ -23,13 +24,6 @@ namespace {
 
 constexpr int kFileFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 constexpr int kDirectoryFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
-
-template <class Call> int retry(Call call) {
-  for (;;) {
-    const int result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
-}
 
 [[noreturn]] void fail_to_open(const std::string& path, int os_error) {
   if (os_error == ENOENT || os_error == ENOTDIR) {
@@ -62,7 +56,7 @@ int open_step_by_step(int root, const std::string& relative, int flags) {
     const bool last = slash == relative.npos;
     const std::string name = relative.substr(begin, last ? relative.npos : slash - begin);
     const int step_flags = (last ? flags : kDirectoryFlags) | O_NOFOLLOW;
-    const int fd = retry([&] { return ::openat(at, name.c_str(), step_flags); });
+    const int fd = uninterrupted([&] { return ::openat(at, name.c_str(), step_flags); });
     const int os_error = errno;
     if (at != root) ::close(at);
     errno = os_error;
@@ -77,7 +71,7 @@ int open_beneath(int root, const std::string& relative, int flags) {
   struct open_how how = {};
   how.flags = static_cast<std::uint64_t>(flags);
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  const int fd = retry(
+  const int fd = uninterrupted(
       [&] { return static_cast<int>(::syscall(SYS_openat2, root, relative.c_str(), &how, sizeof how)); });
   // EPERM: sandboxes answer so for a call they do not know.
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
@@ -109,7 +103,7 @@ Directory::Directory(int fd, std::string path) : fd_(fd), path_(std::move(path))
 Directory::~Directory() { ::close(fd_); }
 
 std::shared_ptr<const Directory> Directory::open(const std::string& path) {
-  const int fd = retry([&] { return ::open(path.c_str(), kDirectoryFlags); });
+  const int fd = uninterrupted([&] { return ::open(path.c_str(), kDirectoryFlags); });
   if (fd < 0) fail_to_open(path, errno);
   return std::shared_ptr<const Directory>(new Directory(fd, path));
 }
@@ -118,7 +112,7 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
   const std::string where(beneath);
   const std::string shown = where.empty() ? path_ : path_ + "/" + where;
   if (!where.empty()) check_steps(where);
-  const int fd = where.empty() ? retry([&] { return ::openat(fd_, ".", kDirectoryFlags); })
+  const int fd = where.empty() ? uninterrupted([&] { return ::openat(fd_, ".", kDirectoryFlags); })
                                : open_beneath(fd_, where, kDirectoryFlags);
   if (fd < 0 && !where.empty() && errno != EACCES) return {};
   if (fd < 0) fail_to_open(shown, errno);
@@ -147,7 +141,7 @@ int open_descriptor_beneath(const Directory& root, std::string_view relative, Li
   check_steps(relative);
   const std::string name(relative);
   const bool follow = links == Links::kFollow && name.find('/') == name.npos;
-  const int fd = follow ? retry([&] { return ::openat(root.descriptor(), name.c_str(), kFileFlags); })
+  const int fd = follow ? uninterrupted([&] { return ::openat(root.descriptor(), name.c_str(), kFileFlags); })
                         : open_beneath(root.descriptor(), name, kFileFlags);
   if (fd < 0) fail_to_open(root.path() + "/" + name, errno);
   return fd;

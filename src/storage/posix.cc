@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/descriptor.h"
 #include "base/directory.h"
 #include "base/trial.h"
 #include "cairn/error.h"
@@ -101,8 +102,9 @@ class PosixWriter final : public FileWriter {
   PosixWriter(std::shared_ptr<const Directory> directory, std::string_view name, const CreateOptions& options,
               IoPath io, std::shared_ptr<UringPool> rings)
       : directory_(std::move(directory)), name_(name), partial_(partial_name(name)), options_(options) {
-    const int fd = ::openat(directory_->descriptor(), partial_.c_str(),
-                            O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    const int fd =
+        uninterrupted([&] { return ::openat(directory_->descriptor(), partial_.c_str(), kFlags, 0666); });
     if (fd < 0) fail("cannot create", shown(partial_), errno);
     there_ = true;
     channel_ = std::make_unique<FileChannel>(fd, shown(name_), io, std::move(rings));
@@ -132,7 +134,8 @@ class PosixWriter final : public FileWriter {
     const std::unique_ptr<FileChannel> channel = std::move(channel_);
     const int fd = channel->descriptor();
     CAIRN_POINT("file.written");
-    if (options_.size > end_ && ::ftruncate(fd, static_cast<off_t>(end_.load())) != 0)
+    const auto end = static_cast<off_t>(end_.load());
+    if (options_.size > end_ && uninterrupted([&] { return ::ftruncate(fd, end); }) != 0)
       fail("cannot cut the file to its length", shown(name_), errno);
     const bool early = CAIRN_BUG("rename-before-sync");
     if (early) appear();

@@ -87,8 +87,9 @@ std::unique_ptr<FileLock> posix_lock(std::shared_ptr<const Directory> directory,
   const std::string text(name), path = directory->path() + "/" + text;
   std::string holder = "somebody else";
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    constexpr int kFlags = O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
     Descriptor file(
-        ::openat(directory->descriptor(), text.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666));
+        uninterrupted([&] { return ::openat(directory->descriptor(), text.c_str(), kFlags, 0666); }));
     if (file.get() < 0) {
       const int os_error = errno;
       throw Error(ErrorCode::kIo, "cannot open the lock").in_file(path).with_errno(os_error);
