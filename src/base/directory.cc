@@ -79,12 +79,17 @@ int open_beneath(int root, const std::string& relative, int flags) {
   return open_step_by_step(root, relative, flags);
 }
 
-DirectoryEntry describe(int directory, const char* name) {
+// An entry that cannot be looked at is an error: left out, it would be taken for one that is not there.
+DirectoryEntry describe(int directory, const std::string& shown, const char* name) {
   DirectoryEntry entry;
   entry.name = name;
   entry.kind = DirectoryEntry::Kind::kOther;
   struct stat status;
-  if (::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return entry;  // gone meanwhile
+  if (::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return entry;  // gone meanwhile
+    const int os_error = errno;
+    throw Error(ErrorCode::kIo, "cannot look at the file").in_file(shown + "/" + name).with_errno(os_error);
+  }
   if (S_ISDIR(status.st_mode)) entry.kind = DirectoryEntry::Kind::kDirectory;
   if (S_ISREG(status.st_mode)) entry.kind = DirectoryEntry::Kind::kFile;
   if (S_ISLNK(status.st_mode)) {
@@ -114,7 +119,8 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
   if (!where.empty()) check_steps(where);
   const int fd = where.empty() ? uninterrupted([&] { return ::openat(fd_, ".", kDirectoryFlags); })
                                : open_beneath(fd_, where, kDirectoryFlags);
-  if (fd < 0 && !where.empty() && errno != EACCES) return {};
+  const bool absent = errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV;
+  if (fd < 0 && !where.empty() && absent) return {};
   if (fd < 0) fail_to_open(shown, errno);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
   if (stream == nullptr) {
@@ -128,7 +134,7 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
     const dirent* found = ::readdir(stream.get());
     if (found == nullptr) break;
     const std::string_view name = found->d_name;
-    if (name != "." && name != "..") entries.push_back(describe(fd, found->d_name));
+    if (name != "." && name != "..") entries.push_back(describe(fd, shown, found->d_name));
   }
   if (errno != 0) {
     throw Error(ErrorCode::kIo, "cannot list the directory").in_file(shown).with_errno(errno);

@@ -72,6 +72,12 @@ std::unique_ptr<Checkpoint> open_directory(const std::string& path, const Limits
   if (::fstatat(directory->descriptor(), kMetadataFile.data(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
     return open_dcp(directory, {std::string(kMetadataFile)}, limits, checks);
   }
+  if (errno != ENOENT) {
+    const int os_error = errno;
+    throw Error(ErrorCode::kIo, "cannot look at the file")
+        .in_file(fmt::format("{}/{}", path, kMetadataFile))
+        .with_errno(os_error);
+  }
   const std::vector<DirectoryEntry> entries = directory->list();
   const std::vector<std::string> rank_local = rank_local_metadata(entries);
   if (!rank_local.empty()) return open_dcp(directory, rank_local, limits, checks);

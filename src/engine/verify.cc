@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 #include <utility>
 
@@ -171,7 +172,10 @@ VerifyReport broken(const std::string& path, bool is_directory, const Error& e,
 
 bool is_directory(const std::string& path) {
   struct stat status;
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  if (::stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
+  // What is not there is found out when it is opened. What cannot be looked at may be anything.
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  throw Error(ErrorCode::kIo, "cannot look at it").in_file(path).with_errno(errno);
 }
 
 }  // namespace
