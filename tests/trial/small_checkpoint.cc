@@ -130,6 +130,8 @@ void check_version(const StateDict& state, int version) {
   require(state.find("notes") != nullptr, "the notes are missing");
 }
 
+const Value& tensor_of(const std::string& name, int version) { return *tensors_of(version).find(name); }
+
 std::optional<int> version_in(const std::shared_ptr<const FileSystem>& files) {
   if (!files->stat(kMetadataName)) return std::nullopt;
   const auto reader = dcp_reader(files, read_options());

@@ -1,0 +1,62 @@
+"""System calls that fail, do less than they are asked for, or are interrupted: see os_faults.cc."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("CAIRN_OS_FAULTS", ROOT / "build/release/tests/os_faults"))
+ACTIONS = ["save", "overwrite", "load", "open", "verify", "gc", "convert"]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory where nothing waits for a disk."""
+    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    yield Path(directory)
+    shutil.rmtree(directory)
+
+
+def fail(directory: Path, errors: str, io: str = "buffered", only: str = "") -> dict:
+    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
+    print("seed", seed)
+    command = [PROGRAM, directory, str(seed), errors, f"only={only}"]
+    environment = {**os.environ, "CAIRN_IO": io}
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    print(counts)
+    return counts
+
+
+def test_every_call_may_fail(memory: Path) -> None:
+    counts = fail(memory, "EIO,ENOSPC")
+    for action in ACTIONS:
+        assert counts[action]["failed"] >= counts[action]["calls"], "most of them are not to be done without"
+    assert counts["reluctant"]["runs"] == 4 * len(ACTIONS)
+
+
+def test_short_and_interrupted_calls_change_nothing_on_a_disk(tmp_path: Path) -> None:
+    for io in ["buffered", "direct"]:
+        assert fail(tmp_path, "EIO", io, "reluctant")["reluctant"]["calls"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT", "ESTALE", "EROFS", "EMFILE"])
+def test_every_call_may_fail_with(error: str, memory: Path) -> None:
+    fail(memory, error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("io", ["buffered", "direct"])
+def test_every_call_may_fail_on_a_disk(io: str, tmp_path: Path) -> None:
+    fail(tmp_path, "EIO,ENOSPC", io)
