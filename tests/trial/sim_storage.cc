@@ -7,7 +7,7 @@
 
 #include "cairn/error.h"
 #include "storage/dcp_names.h"
-#include "storage/file_names.h"
+#include "virtual_threads.h"
 
 namespace cairn::sim {
 
@@ -36,7 +36,10 @@ class ProcessWriter final : public FileWriter {
   ~ProcessWriter() override {
     if (!process_.is_dead() || committed_) return;
     try {
-      storage_.files_->create(partial_name(name_))->commit();
+      // As the library would call it, by a number of this seed.
+      const auto digits = [] { return draw() & 0xffffffffU; };
+      const std::string name = fmt::format("{}.{:08x}{:08x}.cairn-partial", name_, digits(), digits());
+      storage_.files_->create(name)->commit();
     } catch (const Error& e) {
       storage_.world_.break_promise(e.what());
     }

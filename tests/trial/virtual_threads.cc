@@ -124,8 +124,8 @@ Time virtual_time(const timespec& t) {
 void draw_from(Random* random) { numbers = random; }
 
 std::uint64_t draw() {
-  static Random before_the_first_seed(1);
-  return (numbers == nullptr ? before_the_first_seed : *numbers).next();
+  if (numbers == nullptr) give_up("random numbers are wanted outside of a seed");
+  return numbers->next();
 }
 
 }  // namespace cairn::sim
@@ -137,7 +137,12 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
   return time_point(kBoot + (fibers == nullptr ? Time(0) : fibers->local_now()));
 }
 
-std::random_device::result_type std::random_device::_M_getval() { return static_cast<result_type>(draw()); }
+// The library draws these once in a process, for keys of hashes, by the first seed that comes to it: they
+// must not be taken from that seed's numbers, or it would be another one the second time.
+std::random_device::result_type std::random_device::_M_getval() {
+  static Random keys(1);
+  return static_cast<result_type>(keys.next());
+}
 
 extern "C" {
 

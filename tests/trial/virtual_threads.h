@@ -7,7 +7,7 @@
 
 namespace cairn::sim {
 
-// From here on these; null: fixed ones. Borrowed.
+// From here on these; null: none. Borrowed.
 void draw_from(Random* random);
 std::uint64_t draw();
 
