@@ -38,6 +38,15 @@ TEST(Group, ARankThatLeavesIsNamedAtOnce) {
   EXPECT_EQ(e.rank(), 2);
 }
 
+TEST(Group, WhatOthersSentIsTakenAlsoWhenARankHasLeft) {
+  auto groups = thread_groups(3);
+  const Step step{1, Step::in(60s)};
+  groups[1].reset();
+  groups[2]->gather("x", 0, step);
+  EXPECT_EQ(error_of([&] { groups[0]->gather("x", 0, step); }).rank(), 1);
+  EXPECT_EQ(groups[0]->peek(2, step), std::nullopt);
+}
+
 TEST(Group, WhatARankSentBeforeItLeftStillArrives) {
   auto groups = thread_groups(2);
   groups[1]->gather("last words", 0, {1, Step::in(60s)});

@@ -80,8 +80,16 @@ class MailGroup final : public Group {
     }
     std::vector<std::string> all(static_cast<std::size_t>(size_));
     all[static_cast<std::size_t>(rank_)] = std::move(mine);
-    for (int from = 0; from < size_; ++from)
-      if (from != rank_) all[static_cast<std::size_t>(from)] = mail_->receive(from, step);
+    // Also after a failure: a rank whose bytes nobody takes would wait with them until the deadline.
+    std::exception_ptr failure;
+    for (int from = 0; from < size_; ++from) {
+      try {
+        if (from != rank_) all[static_cast<std::size_t>(from)] = mail_->receive(from, step);
+      } catch (const Error&) {
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    if (failure) std::rethrow_exception(failure);
     return all;
   }
 
