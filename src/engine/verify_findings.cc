@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <thread>
 #include <tuple>
@@ -11,6 +12,12 @@
 #include "engine/verify_steps.h"
 
 namespace cairn {
+namespace {
+
+// What this process lacks says nothing about the file.
+bool is_ours(int os_error) { return os_error == ENOMEM || os_error == EMFILE || os_error == ENFILE; }
+
+}  // namespace
 
 std::string_view name_of(ProblemKind kind) {
   static constexpr std::array<std::string_view, 11> kNames = {
@@ -42,6 +49,7 @@ void Findings::add(Problem problem) {
 }
 
 void Findings::add_unreadable(const std::string& file, const Error& e, std::string tensor, ProblemKind kind) {
+  if (is_ours(e.os_error())) throw Error(e);
   std::string text = e.message();
   if (e.os_error() != 0) text += fmt::format(": {}", std::strerror(e.os_error()));
   add({kind, file, std::move(tensor), e.offset(), std::move(text)});

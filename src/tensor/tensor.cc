@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -26,7 +27,8 @@ std::shared_ptr<void> allocate(std::uint64_t bytes) {
   const std::size_t alignment = large ? kHugePage : kPage;
   void* memory = bytes > kMostBytes ? nullptr : std::aligned_alloc(alignment, align_up(bytes, alignment));
   if (memory == nullptr) {
-    throw Error(ErrorCode::kLimit, fmt::format("cannot allocate {} bytes for a tensor", bytes));
+    throw Error(ErrorCode::kLimit, fmt::format("cannot allocate {} bytes for a tensor", bytes))
+        .with_errno(ENOMEM);
   }
   if (large) (void)::madvise(memory, bytes, MADV_HUGEPAGE);
   return {memory, [](void* p) { std::free(p); }};
