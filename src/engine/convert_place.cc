@@ -1,5 +1,7 @@
 #include "engine/convert_place.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <system_error>
 
@@ -76,20 +78,19 @@ const std::shared_ptr<FileSystem>& ConvertPlace::files() {
   std::error_code error;
   for (fs::path step = fs::absolute(directory_); !fs::exists(step, error) && step.has_relative_path();
        step = step.parent_path())
-    made_ = step.string();
+    made_.push_back(step.string());
   files_ = posix_file_system(directory_, {.create = true});
   CAIRN_POINT("convert.place_made");
   return files_;
 }
 
 ConvertPlace::~ConvertPlace() {
-  if (keep_ || made_.empty()) return;
+  if (keep_) return;
   files_.reset();
-  // Directories that were made here go, unless somebody else uses them by now.
-  std::error_code ignored;
-  for (fs::path step = fs::absolute(directory_);; step = step.parent_path()) {
-    if (!fs::remove(step, ignored) || step.string() == made_) return;
-  }
+  // Directories that were made here go, unless somebody else uses them by now. Perhaps memory ran out: this
+  // needs none.
+  for (const std::string& step : made_)
+    if (::rmdir(step.c_str()) != 0) return;
 }
 
 }  // namespace cairn

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cairn/checkpoint.h"
 #include "cairn/convert.h"
@@ -30,7 +31,7 @@ class ConvertPlace {
  private:
   std::string directory_;
   std::string file_name_;
-  std::string made_;  // the uppermost directory that was missing
+  std::vector<std::string> made_;  // directories that were not there before, the deepest first
   bool keep_ = false;
   std::shared_ptr<FileSystem> files_;
 };

@@ -273,14 +273,16 @@ class OutputWriter {
   void commit() {
     written_.source_checked = source_checked_;
     std::vector<std::string> there;
+    there.reserve(files_.size());
     try {
       for (const auto& file : files_) {
         if (options_.cancelled != nullptr && *options_.cancelled)
           throw Error(ErrorCode::kCancelled, "the conversion was cancelled");
         // The index comes last. It must not survive a loss of power that takes a file which it names.
         if (options_.durable && file->layout.name == kIndexFile) to_.sync_directory();
+        std::string name = file->layout.name;  // no memory is needed once it is there
         file->writer->commit();
-        there.push_back(file->layout.name);
+        there.push_back(std::move(name));
         CAIRN_POINT("convert.file_committed");
       }
       if (options_.durable) to_.sync_directory();
