@@ -35,6 +35,12 @@ constexpr int kDirectoryFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
       .with_errno(os_error);
 }
 
+// Nothing there that could be listed, as opposed to a system that cannot look.
+bool is_absent(int os_error) {
+  return os_error == ENOENT || os_error == ENOTDIR || os_error == ELOOP || os_error == EXDEV ||
+         os_error == ENAMETOOLONG;
+}
+
 void check_steps(std::string_view relative) {
   bool good = !relative.empty() && relative.find('\0') == relative.npos;
   for (std::size_t begin = 0; good && begin <= relative.size();) {
@@ -108,9 +114,12 @@ Directory::Directory(int fd, std::string path) : fd_(fd), path_(std::move(path))
 Directory::~Directory() { ::close(fd_); }
 
 std::shared_ptr<const Directory> Directory::open(const std::string& path) {
-  const int fd = uninterrupted([&] { return ::open(path.c_str(), kDirectoryFlags); });
-  if (fd < 0) fail_to_open(path, errno);
-  return std::shared_ptr<const Directory>(new Directory(fd, path));
+  Descriptor fd(uninterrupted([&] { return ::open(path.c_str(), kDirectoryFlags); }));
+  if (fd.get() < 0) fail_to_open(path, errno);
+  std::string name = path;
+  auto* const opened = new Directory(fd.get(), std::move(name));
+  fd.release();  // it is the directory's now
+  return std::shared_ptr<const Directory>(opened);
 }
 
 std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
@@ -119,8 +128,7 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
   if (!where.empty()) check_steps(where);
   const int fd = where.empty() ? uninterrupted([&] { return ::openat(fd_, ".", kDirectoryFlags); })
                                : open_beneath(fd_, where, kDirectoryFlags);
-  const bool absent = errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV;
-  if (fd < 0 && !where.empty() && absent) return {};
+  if (fd < 0 && !where.empty() && is_absent(errno)) return {};
   if (fd < 0) fail_to_open(shown, errno);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
   if (stream == nullptr) {
@@ -155,8 +163,8 @@ int open_descriptor_beneath(const Directory& root, std::string_view relative, Li
 
 std::shared_ptr<const ByteSource> open_file_beneath(const Directory& root, std::string_view relative,
                                                     Links links) {
-  const int fd = open_descriptor_beneath(root, relative, links);
-  return source_of_descriptor(fd, root.path() + "/" + std::string(relative));
+  const std::string path = root.path() + "/" + std::string(relative);
+  return source_of_descriptor(open_descriptor_beneath(root, relative, links), path);
 }
 
 }  // namespace cairn

@@ -1,5 +1,6 @@
 #include "base/directory.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -42,6 +43,21 @@ TEST(Directory, ListsAFolderInside) {
   EXPECT_EQ(directory->list("a/b").size(), 1u);
   EXPECT_TRUE(directory->list("nothing").empty());
   EXPECT_EQ(error_of([&] { directory->list(".."); }).code(), ErrorCode::kCorrupt);
+}
+
+// Descriptors that have run out are no empty folder: whoever asks would take files for missing.
+TEST(Directory, SaysSoWhenAFolderInsideCannotBeOpened) {
+  const TestFolder folder;
+  folder.write("a/inner", "x");
+  const auto directory = Directory::open(folder.path());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{static_cast<rlim_t>(directory->descriptor()), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const Error e = error_of([&] { directory->list("a"); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(e.os_error(), EMFILE) << e.what();
+  EXPECT_EQ(directory->list("a").size(), 1u);
 }
 
 TEST(Directory, MissingOneIsNotFound) {

@@ -3,10 +3,22 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
 namespace cairn {
+namespace {
+
+// Nothing is added when there is no memory for it: what an error says already is worth more than nothing.
+template <class More> void add(const More& more) {
+  try {
+    more();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+}  // namespace
 
 std::string_view name_of(ErrorCode code) {
   switch (code) {
@@ -27,38 +39,50 @@ std::string_view name_of(ErrorCode code) {
 Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) { render(); }
 
 Error& Error::in_file(std::string_view path) {
-  if (file_.empty()) file_ = path;
-  render();
+  add([&] {
+    if (file_.empty()) file_ = path;
+    render();
+  });
   return *this;
 }
 
 Error& Error::at(std::uint64_t byte_offset) {
-  if (!offset_) offset_ = byte_offset;
-  render();
+  add([&] {
+    if (!offset_) offset_ = byte_offset;
+    render();
+  });
   return *this;
 }
 
 Error& Error::of_tensor(std::string_view name) {
-  if (tensor_.empty()) tensor_ = name;
-  render();
+  add([&] {
+    if (tensor_.empty()) tensor_ = name;
+    render();
+  });
   return *this;
 }
 
 Error& Error::on_rank(int rank) {
-  if (!rank_) rank_ = rank;
-  render();
+  add([&] {
+    if (!rank_) rank_ = rank;
+    render();
+  });
   return *this;
 }
 
 Error& Error::while_doing(std::string_view action) {
-  if (doing_.empty()) doing_ = action;
-  render();
+  add([&] {
+    if (doing_.empty()) doing_ = action;
+    render();
+  });
   return *this;
 }
 
 Error& Error::with_errno(int os_error) {
-  if (os_error_ == 0) os_error_ = os_error;
-  render();
+  add([&] {
+    if (os_error_ == 0) os_error_ = os_error;
+    render();
+  });
   return *this;
 }
 

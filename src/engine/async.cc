@@ -4,11 +4,11 @@
 
 #include <utility>
 
+#include "base/current_error.h"
 #include "base/trial.h"
 #include "engine/async_job.h"
 #include "engine/async_worker.h"
 #include "engine/process_exit.h"
-#include "engine/steps.h"
 
 namespace cairn {
 namespace {
@@ -51,7 +51,7 @@ std::shared_future<void> already_done() {
 
 }  // namespace
 
-AsyncSaver::AsyncSaver(AsyncOptions options)
+AsyncSaver::AsyncSaver(AsyncOptions options) try
     : options_(checked(std::move(options))),
       own_stager_(options_.stager == nullptr ? default_stager(options_.staging) : nullptr),
       stager_(options_.stager == nullptr ? own_stager_.get() : options_.stager),
@@ -59,7 +59,12 @@ AsyncSaver::AsyncSaver(AsyncOptions options)
       exit_(std::make_unique<ProcessExit>([this] {
         end_saves();
         (void)worker_->wait_below(1, after(kToCleanUp));
-      })) {}
+      })) {
+} catch (const Error&) {
+  throw;
+} catch (...) {
+  throw current_error();  // no thread to be had, or no memory
+}
 
 AsyncSaver::~AsyncSaver() {
   exit_.reset();
@@ -127,14 +132,18 @@ SaveHandle AsyncSaver::async_save(const StateDict& state, const std::string& id)
 }
 
 SaveHandle AsyncSaver::async_save(const StateDict& state, const std::string& id, const SaveOptions& save) {
-  check(save, options_.save);
-  return submit([&]() -> const StateDict& { return state; }, std::make_shared<AsyncJob>(id, save));
+  return with_typed_errors([&] {
+    check(save, options_.save);
+    return submit([&]() -> const StateDict& { return state; }, std::make_shared<AsyncJob>(id, save));
+  });
 }
 
 SaveHandle AsyncSaver::async_save(AppState& state, const std::string& id) {
   StateDict expanded;
-  return submit([&]() -> const StateDict& { return expanded = state.expand(); },
-                std::make_shared<AsyncJob>(id, options_.save));
+  return with_typed_errors([&] {
+    return submit([&]() -> const StateDict& { return expanded = state.expand(); },
+                  std::make_shared<AsyncJob>(id, options_.save));
+  });
 }
 
 void AsyncSaver::prepare(const StateDict& state) { stager_->prepare(state); }

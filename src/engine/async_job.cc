@@ -17,7 +17,8 @@ bool is_ready(const std::shared_future<void>& future) {
 
 }  // namespace
 
-AsyncJob::AsyncJob(std::string where, const SaveOptions& how) : id(std::move(where)), options(how) {
+AsyncJob::AsyncJob(std::string where, const SaveOptions& how)
+    : id(std::move(where)), options(how), doing_(fmt::format("saving '{}' in the background", id)) {
   progress_.rank = options.group == nullptr || options.no_dist ? 0 : options.group->rank();
   options.cancelled = &cancelled;
   options.write.spare_cores = std::max(1, options.write.spare_cores);  // training goes on beside it
@@ -51,7 +52,7 @@ void AsyncJob::run() {
     result_ = run_save([this]() -> const StateDict& { return state(); }, id, options);
     CAIRN_POINT("async.saved");
   } catch (Error& e) {
-    e.while_doing(fmt::format("saving '{}' in the background", id));
+    e.while_doing(doing_);
     failure_ = std::current_exception();
   } catch (...) {
     failure_ = std::current_exception();

@@ -46,7 +46,8 @@ struct AsyncJob {
   const StateDict& state();
   void note(const Progress& progress);
 
-  std::mutex mutex_;  // guards what follows
+  const std::string doing_;  // what an error says; made while there is memory for it
+  std::mutex mutex_;         // guards what follows
   std::condition_variable changed_;
   SaveProgress progress_;
   bool ended_ = false;

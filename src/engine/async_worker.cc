@@ -50,8 +50,11 @@ void AsyncSaver::Worker::work(int nice, IoPriority io_priority) {
     job->run();
     lock.lock();
     // In one step: who learns from the handle that the save has ended finds it gone here.
-    jobs_.pop_front();
-    if (job->has_failed()) failed_.push_back(job);
+    if (job->has_failed()) {
+      failed_.splice(failed_.end(), jobs_, jobs_.begin());
+    } else {
+      jobs_.pop_front();
+    }
     job->publish();
     changed_.notify_all();
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,8 +31,9 @@ class AsyncSaver::Worker {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<AsyncJob>> jobs_;    // the first is being run
-  std::deque<std::shared_ptr<AsyncJob>> failed_;  // and perhaps nobody knows
+  // Lists, so that a job changes from one to the other without memory.
+  std::list<std::shared_ptr<AsyncJob>> jobs_;    // the first is being run
+  std::list<std::shared_ptr<AsyncJob>> failed_;  // and perhaps nobody knows
   bool stop_ = false;
   std::thread thread_;
 };

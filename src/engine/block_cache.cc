@@ -12,7 +12,9 @@ constexpr std::size_t kMostSpare = 8;
 
 BlockCache::BlockCache(std::uint64_t block_bytes, std::uint64_t capacity)
     : block_bytes_(block_bytes),
-      most_(static_cast<std::size_t>(std::max<std::uint64_t>(1, capacity / block_bytes))) {}
+      most_(static_cast<std::size_t>(std::max<std::uint64_t>(1, capacity / block_bytes))) {
+  spare_.reserve(kMostSpare);  // what is given back must not need memory
+}
 
 std::shared_ptr<BlockCache::Buffer> BlockCache::take_buffer() {
   Tensor memory;

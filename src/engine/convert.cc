@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/current_error.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "engine/convert_dcp.h"
@@ -128,8 +129,10 @@ Format format_of_destination(const std::string& destination, const ConvertOption
   return sharded ? Format::kHuggingFace : Format::kDcp;
 }
 
-ConvertReport convert(const std::string& source, const std::string& destination,
-                      const ConvertOptions& options) {
+namespace {
+
+ConvertReport run_convert(const std::string& source, const std::string& destination,
+                          const ConvertOptions& options) {
   check(options);
   const ConvertSource from(source, options, directory_above(destination));
   ConvertReport report;
@@ -150,6 +153,13 @@ ConvertReport convert(const std::string& source, const std::string& destination,
   CAIRN_POINT("convert.written");
   place.keep();
   return report;
+}
+
+}  // namespace
+
+ConvertReport convert(const std::string& source, const std::string& destination,
+                      const ConvertOptions& options) {
+  return with_typed_errors([&] { return run_convert(source, destination, options); });
 }
 
 }  // namespace cairn

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kLeastItem = 1U << 20, kMostItem = 64U << 20;
 constexpr std::size_t kMostPieces = 1U << 20;  // of tensors that are cut
+constexpr std::size_t kMostSpare = 64;         // buffers; as many threads as that never give back at once
 
 std::uint64_t item_limit(const ConvertOptions& options) {
   if (options.max_item_bytes > 0) return options.max_item_bytes;
@@ -25,7 +26,9 @@ std::uint64_t item_limit(const ConvertOptions& options) {
 // Buffers that are used again: fresh memory costs a page fault for every 4 KiB.
 class ConvertItems::Memory : public std::enable_shared_from_this<Memory> {
  public:
-  explicit Memory(std::uint64_t budget) : budget_(budget) {}
+  explicit Memory(std::uint64_t budget) : budget_(budget) {
+    spare_.reserve(kMostSpare);  // what is given back must not need memory
+  }
 
   Tensor take(DType dtype, const Shape& shape, std::uint64_t bytes) {
     auto held = std::make_unique<Held>(shared_from_this(), bytes);
@@ -65,7 +68,7 @@ class ConvertItems::Memory : public std::enable_shared_from_this<Memory> {
   void give_back(Tensor memory) {
     if (memory.view().bytes() < kLeastItem) return;
     const std::lock_guard lock(mutex_);
-    spare_.push_back(std::move(memory));
+    if (spare_.size() < kMostSpare) spare_.push_back(std::move(memory));
   }
 
   MemoryBudget budget_;

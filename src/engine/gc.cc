@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/current_error.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "format/dcp_metadata.h"
@@ -41,11 +42,9 @@ void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries) 
   }
 }
 
-}  // namespace
-
 // A save that starts while this runs is safe without knowing of it: only files of the first listing go, and
 // whoever wrote those had his lock in it, or is dead.
-GcReport gc(FileSystem& files, const GcOptions& options) {
+GcReport collect(FileSystem& files, const GcOptions& options) {
   const auto lock = files.lock(lock_name());
   if (!lock->is_exclusive() && !options.dry_run && !options.force) {
     throw Error(ErrorCode::kUnsupported,
@@ -69,8 +68,14 @@ GcReport gc(FileSystem& files, const GcOptions& options) {
   return report;
 }
 
+}  // namespace
+
+GcReport gc(FileSystem& files, const GcOptions& options) {
+  return with_typed_errors([&] { return collect(files, options); });
+}
+
 GcReport gc(const std::string& path, const GcOptions& options) {
-  return gc(*posix_file_system(path), options);
+  return with_typed_errors([&] { return collect(*posix_file_system(path), options); });
 }
 
 }  // namespace cairn

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/checked.h"
+#include "base/crew.h"
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "device/device_sender.h"
@@ -176,15 +176,12 @@ class QuantizedReads {
   void run(int threads) {
     for (const auto& wanted : wanted_)
       if (wanted->left == 0) finish(*wanted);  // nothing is wanted of it
-    std::vector<std::thread> others;
     const std::size_t most = std::min(tiles_.size(), static_cast<std::size_t>(threads));
-    try {
-      for (std::size_t i = 1; i < most; ++i) others.emplace_back([this] { take_tiles(); });
-    } catch (const std::system_error&) {
-      // Fewer threads than asked for do the same work.
-    }
+    Crew others;
+    for (std::size_t i = 1; i < most; ++i)
+      if (!others.add([this] { take_tiles(); })) break;
     take_tiles();
-    for (std::thread& thread : others) thread.join();
+    others.join();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
 

@@ -7,6 +7,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "base/current_error.h"
 #include "base/trial.h"
 #include "cairn/cairn.h"
 #include "engine/dcp_reader.h"
@@ -206,9 +207,11 @@ LoadResult run(std::function<StateDict&()> state, const std::string& id, const L
 
 LoadResult run_planned(std::function<StateDict&()> state, const std::string& id, const LoadOptions& options,
                        const std::function<void()>& finish = {}) {
-  if (options.planner != nullptr) return run(std::move(state), id, options, *options.planner, finish);
-  DefaultLoadPlanner planner(options.plan);
-  return run(std::move(state), id, options, planner, finish);
+  return with_typed_errors([&] {
+    if (options.planner != nullptr) return run(std::move(state), id, options, *options.planner, finish);
+    DefaultLoadPlanner planner(options.plan);
+    return run(std::move(state), id, options, planner, finish);
+  });
 }
 
 }  // namespace
@@ -223,10 +226,12 @@ StateDict load_into_new(const std::string& id, const std::optional<std::vector<s
     throw Error(ErrorCode::kInvalidArgument,
                 "load_into_new makes the state itself and takes no planner; load() takes one");
   }
-  StateDict state;
-  EmptyStateDictLoadPlanner planner(keys, options.plan);
-  run([&]() -> StateDict& { return state; }, id, options, planner);
-  return state;
+  return with_typed_errors([&] {
+    StateDict state;
+    EmptyStateDictLoadPlanner planner(keys, options.plan);
+    run([&]() -> StateDict& { return state; }, id, options, planner);
+    return state;
+  });
 }
 
 LoadResult load(AppState& state, const std::string& id, const LoadOptions& options) {

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/bytes.h"
+#include "base/current_error.h"
 #include "base/name_table.h"
 #include "base/near_names.h"
 #include "cairn/checkpoint.h"
@@ -153,7 +154,7 @@ std::string_view name_of(Format format) {
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& path, const Limits& limits) {
-  return open_checkpoint(path, limits, nullptr);
+  return with_typed_errors([&] { return open_checkpoint(path, limits, nullptr); });
 }
 
 std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path, const Limits& limits,

@@ -4,9 +4,8 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <system_error>
-#include <thread>
-#include <vector>
+
+#include "base/crew.h"
 
 namespace cairn {
 
@@ -24,14 +23,11 @@ void for_each_in_parallel(std::size_t count, int threads, const std::function<vo
     }
   };
   const std::size_t helpful = std::min(count, static_cast<std::size_t>(std::max(1, threads)));
-  std::vector<std::thread> others;
-  try {
-    for (std::size_t t = 1; t < helpful; ++t) others.emplace_back(run, static_cast<int>(t));
-  } catch (const std::system_error&) {
-    // Fewer threads than asked for do the same work.
-  }
+  Crew others;
+  for (std::size_t t = 1; t < helpful; ++t)
+    if (!others.add([&run, t] { run(static_cast<int>(t)); })) break;
   run(0);
-  for (std::thread& other : others) other.join();
+  others.join();
   if (failure) std::rethrow_exception(failure);
 }
 

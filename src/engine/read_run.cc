@@ -5,8 +5,8 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <vector>
 
+#include "base/crew.h"
 #include "engine/item_reader.h"
 
 namespace cairn {
@@ -23,15 +23,11 @@ class Run {
       : work_(work), items_(items), progress_(progress) {}
 
   void on(int threads) {
-    std::vector<std::thread> others;
-    others.reserve(static_cast<std::size_t>(threads));
-    try {
-      for (int i = 1; i < threads; ++i) others.emplace_back([this] { take_units(); });
-    } catch (const std::system_error&) {
-      // Fewer threads than asked for do the same work.
-    }
+    Crew others;
+    for (int i = 1; i < threads; ++i)
+      if (!others.add([this] { take_units(); })) break;
     take_units();
-    for (std::thread& thread : others) thread.join();
+    others.join();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/current_error.h"
 #include "base/trial.h"
 #include "cairn/cairn.h"
 #include "engine/coverage.h"
@@ -243,9 +244,11 @@ class Saving {
 }  // namespace
 
 SaveResult run_save(StateMaker state, const std::string& id, const SaveOptions& options) {
-  const std::unique_ptr<Group> solo =
-      options.group == nullptr || options.no_dist ? solo_group() : std::unique_ptr<Group>();
-  return Saving(std::move(state), id, options, solo ? *solo : *options.group).run();
+  return with_typed_errors([&] {
+    const std::unique_ptr<Group> solo =
+        options.group == nullptr || options.no_dist ? solo_group() : std::unique_ptr<Group>();
+    return Saving(std::move(state), id, options, solo ? *solo : *options.group).run();
+  });
 }
 
 SaveResult save(const StateDict& state, const std::string& id, const SaveOptions& options) {

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "cairn/error.h"
+#include "engine/parallel.h"
 #include "engine/staging_budget.h"
 #include "engine/staging_copy.h"
 
@@ -89,19 +90,6 @@ void require_unchanged(const StagingWork& work, LazyDriver& driver) {
       .while_doing("comparing the snapshot with the live state");
 }
 
-// Calls work(i) for i in [0, count) on several threads. Throws what one of them threw.
-template <class Work> void in_parallel(std::size_t count, int threads, const Work& work) {
-  std::atomic<std::size_t> next = 0;
-  std::vector<std::future<void>> others;
-  const auto take = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  for (int i = 1; i < threads && static_cast<std::size_t>(i) < count; ++i)
-    others.push_back(std::async(std::launch::async, take));
-  take();
-  for (std::future<void>& other : others) other.get();
-}
-
 class DefaultStager final : public Stager {
  public:
   explicit DefaultStager(const StagingOptions& options)
@@ -112,7 +100,9 @@ class DefaultStager final : public Stager {
         lanes_(std::make_shared<DeviceLanes>(options, threads_)) {}
   DefaultStager(const DefaultStager&) = delete;
   DefaultStager& operator=(const DefaultStager&) = delete;
-  ~DefaultStager() override { synchronize_all(); }
+  ~DefaultStager() override {
+    for (const std::shared_future<void>& one : under_way_) one.wait();
+  }
 
   Snapshot stage(const StateDict& state, const StageRequest& request) override {
     Snapshot snapshot;
@@ -153,7 +143,7 @@ class DefaultStager final : public Stager {
     }
     if (block == nullptr) return;
     const int device = on_device == nullptr ? 0 : work.layout.places.front().device.index;
-    in_parallel(block->cells(), threads_, [&](std::size_t cell) {
+    for_each_in_parallel(block->cells(), threads_, [&](std::size_t cell, int) {
       const bool pins = cell * SnapshotBlock::kCell < pinned && lanes_->pinning() == Pinning::kSnapshot;
       if (!pins) return block->populate(cell);
       if (!block->pin(cell, lanes_->driver().get(), device)) lanes_->note_refusal();

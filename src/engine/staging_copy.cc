@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 namespace cairn {
@@ -22,9 +21,7 @@ StagingCopy::StagingCopy(StagingWork work, Step begin, Step finish, std::shared_
       finish_(std::move(finish)),
       lanes_(std::move(lanes)) {}
 
-StagingCopy::~StagingCopy() {
-  if (thread_.joinable()) thread_.join();
-}
+StagingCopy::~StagingCopy() { conductor_.join(); }
 
 void StagingCopy::cut_all() {
   const StagingLayout& layout = work_.layout;
@@ -121,16 +118,12 @@ void StagingCopy::work() noexcept {
 
 void StagingCopy::copy_all(int threads) {
   const std::size_t jobs = tasks_.size() + batches_.size() - 1;
-  std::vector<std::thread> others;
-  try {
-    const std::size_t extra = std::min(jobs, static_cast<std::size_t>(threads));
-    others.reserve(extra);
-    while (others.size() + 1 < extra) others.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {
-    // As many as there are; this one is enough.
-  }
+  const std::size_t wanted = std::min(jobs, static_cast<std::size_t>(threads));
+  Crew others;
+  for (std::size_t i = 1; i < wanted; ++i)
+    if (!others.add([this] { work(); })) break;
   work();
-  for (std::thread& thread : others) thread.join();
+  others.join();
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -163,14 +156,7 @@ bool StagingCopy::is_little() const {
 }
 
 void StagingCopy::run(int threads, bool overlapped) {
-  if (overlapped && !is_little()) {
-    try {
-      thread_ = std::thread([this, threads] { conduct(threads); });
-      return;
-    } catch (const std::system_error&) {
-      // Then here.
-    }
-  }
+  if (overlapped && !is_little() && conductor_.add([this, threads] { conduct(threads); })) return;
   conduct(threads);
 }
 

@@ -9,9 +9,9 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "base/crew.h"
 #include "engine/staging_device.h"
 #include "engine/staging_layout.h"
 
@@ -79,7 +79,7 @@ class StagingCopy {
   std::exception_ptr failure_;
   std::promise<void> promise_;
   std::shared_future<void> whole_ = promise_.get_future().share();
-  std::thread thread_;  // of an overlapped copy; starts the others
+  Crew conductor_;  // of an overlapped copy: one thread, which starts the others
 };
 
 }  // namespace cairn

@@ -50,8 +50,8 @@ class Watch {
       try {
         CAIRN_POINT("watch.before_hint");
         if (rank != steps_.rank()) steps_.group().hint(rank, kFailedPart, step_);
-      } catch (const Error&) {
-        // It will hear of it later, or is gone.
+      } catch (...) {
+        // It will hear of it later, or is gone; or there is no memory to tell it.
       }
     }
   }
@@ -80,7 +80,7 @@ class Watch {
         const std::optional<char> kind = steps_.group().peek(rank, step_);
         if (kind == kFailedPart) return true;
         if (!kind) have_all_come_ = false;
-      } catch (const Error&) {
+      } catch (...) {
         // It will never come; the exchange itself says so, with all that is to be said.
       }
     }

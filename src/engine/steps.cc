@@ -1,9 +1,9 @@
 #include "engine/steps.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
+#include "base/current_error.h"
 #include "base/trial.h"
 #include "plan/wire_bytes.h"
 
@@ -106,20 +106,6 @@ Error decode_error(std::string_view bytes) {
   if ((flags & 1) != 0) error.at(offset);
   if ((flags & 2) != 0) error.on_rank(rank);
   return error.with_errno(os_error);
-}
-
-Error current_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kLimit, "there is not enough memory");
-  } catch (const std::exception& error) {
-    return Error(ErrorCode::kInternal, error.what());
-  } catch (...) {
-    return Error(ErrorCode::kInternal, "an exception of no known kind");
-  }
 }
 
 Steps::Steps(Group& group, int coordinator, Time deadline)
@@ -241,7 +227,11 @@ std::string Steps::reduce_scatter(
 std::string Steps::all_reduce(std::string_view step, const Map& map,
                               const std::function<std::string(std::vector<std::string>)>& reduce) {
   return reduce_scatter(step, map, [&](std::vector<std::string> all) {
-    return std::vector<std::string>(static_cast<std::size_t>(size()), reduce(std::move(all)));
+    // Made first: `reduce` may publish something, and what fails afterwards would fail too late.
+    std::vector<std::string> answers(static_cast<std::size_t>(size()));
+    const std::string answer = reduce(std::move(all));
+    std::fill(answers.begin(), answers.end(), answer);
+    return answers;
   });
 }
 

@@ -32,9 +32,6 @@ inline constexpr char kStoppedPart = 'S';
 std::string encode_error(const Error& error);
 Error decode_error(std::string_view bytes);
 
-// The exception being handled, as an Error: others become kInternal, memory that ran out kLimit.
-Error current_error();
-
 // A rank that never heard how a step ended: it may have failed, or been done on all other ranks.
 class UnheardError final : public CheckpointError {
  public:

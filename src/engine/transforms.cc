@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/file_limit.h"
 #include "base/sink.h"
 #include "cairn/error.h"
 
@@ -101,15 +102,14 @@ class SpillSink final : public ByteSink {
     memory_ += as_text(bytes);
     if (memory_.size() <= most_) return;
     if (fd_ < 0) fd_ = open_nameless(directory_);
+    if (memory_.size() > largest_file() || spilt_ > largest_file() - memory_.size()) fail(EFBIG);
     for (std::string_view rest = memory_; !rest.empty();) {
       const ssize_t put = ::write(fd_, rest.data(), rest.size());
       if (put < 0 && errno == EINTR) continue;
-      if (put < 0)
-        throw Error(ErrorCode::kIo, "cannot write an item that is too large for the budget")
-            .in_file(directory_)
-            .with_errno(errno);
+      if (put < 0) fail(errno);
       rest.remove_prefix(static_cast<std::size_t>(put));
     }
+    spilt_ += memory_.size();
     memory_.clear();
     most_ = 0;  // from here on all goes to the file
   }
@@ -120,9 +120,16 @@ class SpillSink final : public ByteSink {
   }
 
  private:
+  [[noreturn]] void fail(int os_error) const {
+    throw Error(ErrorCode::kIo, "cannot write an item that is too large for the budget")
+        .in_file(directory_)
+        .with_errno(os_error);
+  }
+
   std::uint64_t most_;
   const std::string& directory_;
   std::string memory_;
+  std::uint64_t spilt_ = 0;  // bytes in the file
   int fd_ = -1;
 };
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/current_error.h"
 #include "engine/dcp_checkpoint.h"
 #include "engine/formats.h"
 #include "engine/verify_steps.h"
@@ -178,9 +179,7 @@ bool is_directory(const std::string& path) {
   throw Error(ErrorCode::kIo, "cannot look at it").in_file(path).with_errno(errno);
 }
 
-}  // namespace
-
-VerifyReport verify(const FileSystem& files, const VerifyOptions& options) {
+VerifyReport verify_files(const FileSystem& files, const VerifyOptions& options) {
   const std::vector<FileEntry> entries = files.list();
   const std::vector<FileEntry> metadata = find_metadata(entries);
   if (metadata.empty()) {
@@ -190,7 +189,7 @@ VerifyReport verify(const FileSystem& files, const VerifyOptions& options) {
   return verify_dcp(files, entries, metadata, options);
 }
 
-VerifyReport verify(const std::string& path, const VerifyOptions& options) {
+VerifyReport verify_path(const std::string& path, const VerifyOptions& options) {
   const bool directory = is_directory(path);
   if (directory) {
     const auto files = posix_file_system(path);
@@ -206,6 +205,16 @@ VerifyReport verify(const std::string& path, const VerifyOptions& options) {
     if (e.code() != ErrorCode::kCorrupt) throw;
     return broken(path, directory, e, options);
   }
+}
+
+}  // namespace
+
+VerifyReport verify(const FileSystem& files, const VerifyOptions& options) {
+  return with_typed_errors([&] { return verify_files(files, options); });
+}
+
+VerifyReport verify(const std::string& path, const VerifyOptions& options) {
+  return with_typed_errors([&] { return verify_path(path, options); });
 }
 
 }  // namespace cairn

@@ -97,6 +97,8 @@ template <class Work> std::future<void> second_thread(Work& work) {
     return std::async(std::launch::async, std::ref(work));
   } catch (const std::system_error&) {
     return {};
+  } catch (const std::bad_alloc&) {
+    return {};
   }
 }
 

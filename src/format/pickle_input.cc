@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <system_error>
 
 #include "cairn/error.h"
@@ -40,7 +41,10 @@ void Input::read_ahead() {
     ahead_ = std::async(std::launch::async, [this, at = loaded_, bytes] {
       source_.read_at(at, {base_ + at, bytes});
     });
-  } catch (const std::system_error&) {  // no thread to be had: the piece is read when it is needed
+  } catch (const std::system_error&) {
+    // No thread to be had: the piece is read when it is needed.
+  } catch (const std::bad_alloc&) {
+    // Nor memory for one.
   }
 }
 

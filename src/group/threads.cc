@@ -1,11 +1,13 @@
 // Ranks in one process: letter boxes behind one lock.
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "base/crew.h"
+#include "base/current_error.h"
 #include "cairn/error.h"
 #include "group/mail.h"
 
@@ -111,23 +113,34 @@ std::vector<std::unique_ptr<Group>> thread_groups(int size) {
   return groups;
 }
 
-void run_ranks(int size, const std::function<void(Group&)>& body) {
+namespace {
+
+void run_threads(int size, const std::function<void(Group&)>& body) {
   std::vector<std::unique_ptr<Group>> groups = thread_groups(size);
   std::vector<std::exception_ptr> failures(groups.size());
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < groups.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        body(*groups[rank]);
-      } catch (...) {
-        failures[rank] = std::current_exception();
-      }
-      groups[rank].reset();  // the others need not wait for it any more
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const auto be_rank = [&](std::size_t rank) {
+    try {
+      body(*groups[rank]);
+    } catch (...) {
+      failures[rank] = std::current_exception();
+    }
+    groups[rank].reset();  // the others need not wait for it any more
+  };
+  std::size_t started = 0;
+  Crew crew;
+  while (started < groups.size() && crew.add([&be_rank, started] { be_rank(started); })) ++started;
+  for (std::size_t rank = started; rank < groups.size(); ++rank) groups[rank].reset();
+  crew.join();
+  if (started < groups.size())
+    throw Error(ErrorCode::kLimit, "the system has no thread for every rank").with_errno(EAGAIN);
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+void run_ranks(int size, const std::function<void(Group&)>& body) {
+  with_typed_errors([&] { run_threads(size, body); });
 }
 
 }  // namespace cairn

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/crew.h"
 #include "base/source.h"
 #include "base/trial.h"
 #include "cairn/checkpoint_storage.h"
@@ -243,12 +244,17 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   CAIRN_POINT("write.before_files");
   const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
   const ItemOptions items = item_options(static_cast<int>(jobs.size()));
-  Pace pace(role_.cancelled, options_.bytes_per_second);
-  std::vector<std::thread> threads;
+  Pace pace(role_.cancelled, role_.deadline, options_.bytes_per_second);
+  std::atomic<std::size_t> next = 0;
+  const auto take_jobs = [&] {
+    for (std::size_t i = next++; i < jobs.size(); i = next++)
+      write_file(jobs[i], planner, pace, stream, items);
+  };
+  Crew others;
   for (std::size_t i = 1; i < jobs.size(); ++i)
-    threads.emplace_back([&, i] { write_file(jobs[i], planner, pace, stream, items); });
-  write_file(jobs.front(), planner, pace, stream, items);
-  for (std::thread& thread : threads) thread.join();
+    if (!others.add(take_jobs)) break;
+  take_jobs();
+  others.join();
 
   WrittenData data;
   std::vector<ManifestFile> sums;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/file_limit.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "storage/page_cache.h"
@@ -20,7 +21,9 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the kernel moves a
 
 // A second descriptor of the same file that goes past the page cache; -1 where there is none. Whoever opens a
 // pipe anew waits until somebody writes into it: only a file has one.
-int open_direct(int fd) {
+int open_direct(int fd, IoPath io, bool in_memory) {
+  // There is no way past the page cache for what lives in it, whatever open() says.
+  if (io == IoPath::kBuffered || in_memory) return -1;
   struct stat status;
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return -1;
@@ -29,24 +32,18 @@ int open_direct(int fd) {
 
 }  // namespace
 
-FileChannel::FileChannel(int fd, std::string path, IoPath io, std::shared_ptr<UringPool> rings)
-    : buffered_(fd), in_memory_(lives_in_memory(fd)), path_(std::move(path)) {
-  // There is no way past the page cache for what lives in it, whatever open() says.
-  if (io == IoPath::kBuffered || in_memory_) return;
-  direct_ = open_direct(fd);
-  use_direct_ = direct_ >= 0;
-  if (io != IoPath::kDirect) rings_ = std::move(rings);
-}
-
-FileChannel::~FileChannel() {
-  if (buffered_ >= 0) ::close(buffered_);
-  if (direct_ >= 0) ::close(direct_);
+FileChannel::FileChannel(Descriptor fd, std::string path, IoPath io, std::shared_ptr<UringPool> rings)
+    : buffered_(std::move(fd)),
+      in_memory_(lives_in_memory(buffered_.get())),
+      direct_(open_direct(buffered_.get(), io, in_memory_)),
+      use_direct_(direct_.get() >= 0),
+      path_(std::move(path)) {
+  if (use_direct_ && io != IoPath::kDirect) rings_ = std::move(rings);
 }
 
 void FileChannel::close() {
-  if (direct_ >= 0 && ::close(std::exchange(direct_, -1)) != 0) fail("cannot close", 0, errno);
-  if (::close(std::exchange(buffered_, -1)) != 0 && !CAIRN_BUG("ignore-close-error"))
-    fail("cannot close", 0, errno);
+  if (direct_.get() >= 0 && ::close(direct_.release()) != 0) fail("cannot close", 0, errno);
+  if (::close(buffered_.release()) != 0 && !CAIRN_BUG("ignore-close-error")) fail("cannot close", 0, errno);
 }
 
 void FileChannel::fail(const char* what, std::uint64_t offset, int os_error) const {
@@ -61,7 +58,7 @@ std::size_t FileChannel::aligned_part(const void* address, std::uint64_t offset,
 
 // Asking with each read (RWF_NOWAIT) would start a read-ahead that competes with the direct read.
 void FileChannel::use_cache_if_warm(std::uint64_t size) {
-  if (use_direct_ && size >= kDirectAlignment && is_cached(buffered_, size)) use_direct_ = false;
+  if (use_direct_ && size >= kDirectAlignment && is_cached(buffered_.get(), size)) use_direct_ = false;
 }
 
 // Whether a direct transfer that moved `moved` bytes may be followed by another; throws when it failed.
@@ -75,9 +72,9 @@ bool FileChannel::goes_on(const char* what, std::uint64_t offset, std::size_t mo
 std::size_t FileChannel::read_direct(std::uint64_t offset, std::span<std::byte> to) {
   int os_error = EAGAIN;
   std::size_t got = 0;
-  if (rings_ != nullptr) got = rings_->read(direct_, offset, to.data(), to.size(), os_error);
+  if (rings_ != nullptr) got = rings_->read(direct_.get(), offset, to.data(), to.size(), os_error);
   if (got == 0 && os_error == EAGAIN) {
-    const ssize_t n = ::pread(direct_, to.data(), to.size(), static_cast<off_t>(offset));
+    const ssize_t n = ::pread(direct_.get(), to.data(), to.size(), static_cast<off_t>(offset));
     os_error = n < 0 ? errno : 0;
     got = n < 0 ? 0 : static_cast<std::size_t>(n);
   }
@@ -93,7 +90,7 @@ void FileChannel::read(std::uint64_t offset, std::span<std::byte> to) {
       got = read_direct(offset, part);
     } else {
       const ssize_t n =
-          ::pread(buffered_, to.data(), std::min(to.size(), kMostAtOnce), static_cast<off_t>(offset));
+          ::pread(buffered_.get(), to.data(), std::min(to.size(), kMostAtOnce), static_cast<off_t>(offset));
       if (n == 0) break;
       if (n < 0 && errno != EINTR) fail("cannot read", offset, errno);
       if (n > 0) got = static_cast<std::size_t>(n);
@@ -110,9 +107,9 @@ void FileChannel::read(std::uint64_t offset, std::span<std::byte> to) {
 std::size_t FileChannel::write_direct(std::uint64_t offset, std::span<const std::byte> bytes) {
   int os_error = EAGAIN;
   std::size_t put = 0;
-  if (rings_ != nullptr) put = rings_->write(direct_, offset, bytes.data(), bytes.size(), os_error);
+  if (rings_ != nullptr) put = rings_->write(direct_.get(), offset, bytes.data(), bytes.size(), os_error);
   if (put == 0 && os_error == EAGAIN) {
-    const ssize_t n = ::pwrite(direct_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t n = ::pwrite(direct_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     os_error = n < 0 ? errno : 0;
     put = n < 0 ? 0 : static_cast<std::size_t>(n);
   }
@@ -121,13 +118,15 @@ std::size_t FileChannel::write_direct(std::uint64_t offset, std::span<const std:
 }
 
 void FileChannel::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  const std::uint64_t most = largest_file();
+  if (offset > most || bytes.size() > most - offset) fail("cannot write", offset, EFBIG);
   while (!bytes.empty()) {
     std::size_t put = 0;
     if (const std::size_t body = aligned_part(bytes.data(), offset, bytes.size()); body > 0) {
       put = write_direct(offset, bytes.first(std::min(body, kMostAtOnce)));
     } else {
       const std::size_t size = std::min(bytes.size(), kMostAtOnce);
-      const ssize_t n = ::pwrite(buffered_, bytes.data(), size, static_cast<off_t>(offset));
+      const ssize_t n = ::pwrite(buffered_.get(), bytes.data(), size, static_cast<off_t>(offset));
       if (n == 0) fail("cannot write", offset, EIO);
       if (n < 0 && errno != EINTR) fail("cannot write", offset, errno);
       if (n > 0) put = static_cast<std::size_t>(n);

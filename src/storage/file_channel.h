@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/descriptor.h"
 #include "cairn/storage.h"
 #include "storage/uring.h"
 
@@ -15,16 +16,15 @@ namespace cairn {
 // May be used by many threads at once. Errors name the file, the offset and errno.
 class FileChannel {
  public:
-  // Takes the descriptor over. `io` is what was asked for; ways the file does not support are not taken.
-  FileChannel(int fd, std::string path, IoPath io, std::shared_ptr<UringPool> rings);
+  // `io` is what was asked for; ways the file does not support are not taken.
+  FileChannel(Descriptor fd, std::string path, IoPath io, std::shared_ptr<UringPool> rings);
   FileChannel(const FileChannel&) = delete;
   FileChannel& operator=(const FileChannel&) = delete;
-  ~FileChannel();
 
   // For a file that is only read: goes through the page cache if that holds most of it already.
   void use_cache_if_warm(std::uint64_t size);
 
-  int descriptor() const { return buffered_; }
+  int descriptor() const { return buffered_.get(); }
   const std::string& path() const { return path_; }
   bool is_in_memory() const { return in_memory_; }  // the file lives in the page cache and nowhere else
   bool is_direct() const { return use_direct_; }    // aligned transfers go past the page cache
@@ -41,9 +41,9 @@ class FileChannel {
   bool goes_on(const char* what, std::uint64_t offset, std::size_t moved, int os_error);
   [[noreturn]] void fail(const char* what, std::uint64_t offset, int os_error) const;
 
-  int buffered_;
+  Descriptor buffered_;
   bool in_memory_;
-  int direct_ = -1;
+  Descriptor direct_;
   std::atomic<bool> use_direct_ = false;
   std::string path_;
   std::shared_ptr<UringPool> rings_;

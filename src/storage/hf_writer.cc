@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/crew.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
@@ -296,10 +297,11 @@ void HfWriter::write_jobs(std::vector<Job>& jobs, SavePlanner& planner, Pace& pa
       }
     }
   };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < jobs.front().at_once; ++i) threads.emplace_back(take_jobs);
+  Crew others;
+  for (int i = 1; i < jobs.front().at_once; ++i)
+    if (!others.add(take_jobs)) break;
   take_jobs();
-  for (std::thread& thread : threads) thread.join();
+  others.join();
   for (const Job& job : jobs)
     if (job.failure) std::rethrow_exception(job.failure);
 }
@@ -325,7 +327,7 @@ WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   done_ = 0;
   total_ = total;
   stop_ = false;
-  Pace pace(role_.cancelled, options_.write.bytes_per_second);
+  Pace pace(role_.cancelled, role_.deadline, options_.write.bytes_per_second);
   write_jobs(jobs, planner, pace);
   for (Job& job : jobs) std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
   CAIRN_POINT("hf.written");

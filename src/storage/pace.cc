@@ -16,8 +16,8 @@ constexpr std::size_t kPacedPiece = std::size_t{1} << 20;
 
 }  // namespace
 
-Pace::Pace(const std::atomic<bool>* cancelled, std::uint64_t bytes_per_second)
-    : cancelled_(cancelled), bytes_per_second_(bytes_per_second) {}
+Pace::Pace(const std::atomic<bool>* cancelled, Clock::time_point deadline, std::uint64_t bytes_per_second)
+    : cancelled_(cancelled), deadline_(deadline), bytes_per_second_(bytes_per_second) {}
 
 std::size_t Pace::piece_bytes() const {
   if (bytes_per_second_ > 0) return kPacedPiece;
@@ -26,6 +26,8 @@ std::size_t Pace::piece_bytes() const {
 
 void Pace::require_wanted() const {
   if (cancelled_ != nullptr && *cancelled_) throw Error(ErrorCode::kCancelled, "the save was cancelled");
+  if (deadline_ != Clock::time_point::max() && Clock::now() > deadline_)
+    throw Error(ErrorCode::kTimeout, "the save's deadline passed before all was written");
 }
 
 Pace::Clock::time_point Pace::take_turn(std::uint64_t bytes) {

@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/descriptor.h"
 #include "base/directory.h"
+#include "base/file_limit.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "cairn/storage.h"
@@ -97,21 +98,47 @@ class PosixSource final : public ByteSource {
   std::uint64_t size_;
 };
 
+// The name of a file that is being written. It goes on every way out, unless the file has got another.
+class PartialName {
+ public:
+  PartialName(std::shared_ptr<const Directory> directory, std::string name)
+      : directory_(std::move(directory)), name_(std::move(name)) {}
+  PartialName(const PartialName&) = delete;
+  PartialName& operator=(const PartialName&) = delete;
+  ~PartialName() { remove(); }
+
+  Descriptor create() {
+    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    Descriptor file(
+        uninterrupted([&] { return ::openat(directory_->descriptor(), name_.c_str(), kFlags, 0666); }));
+    if (file.get() < 0) fail("cannot create", directory_->path() + "/" + name_, errno);
+    there_ = true;
+    return file;
+  }
+  const char* text() const { return name_.c_str(); }
+  void forget() { there_ = false; }
+  void remove() noexcept {
+    if (std::exchange(there_, false)) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+  }
+
+ private:
+  std::shared_ptr<const Directory> directory_;
+  std::string name_;
+  bool there_ = false;
+};
+
 class PosixWriter final : public FileWriter {
  public:
   PosixWriter(std::shared_ptr<const Directory> directory, std::string_view name, const CreateOptions& options,
               IoPath io, std::shared_ptr<UringPool> rings)
-      : directory_(std::move(directory)), name_(name), partial_(partial_name(name)), options_(options) {
-    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    const int fd =
-        uninterrupted([&] { return ::openat(directory_->descriptor(), partial_.c_str(), kFlags, 0666); });
-    if (fd < 0) fail("cannot create", shown(partial_), errno);
-    there_ = true;
-    channel_ = std::make_unique<FileChannel>(fd, shown(name_), io, std::move(rings));
+      : directory_(std::move(directory)),
+        name_(name),
+        options_(options),
+        partial_(directory_, partial_name(name)),
+        channel_(std::make_unique<FileChannel>(partial_.create(), shown(name_), io, std::move(rings))) {
     // In memory a reservation would be a pass over all the pages, to clear them.
-    if (options.size > 0 && !channel_->is_in_memory()) reserve(fd);
+    if (options.size > 0 && !channel_->is_in_memory()) reserve(channel_->descriptor());
   }
-  ~PosixWriter() override { discard(); }
 
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
     const std::uint64_t end = checked_add<std::uint64_t>(offset, bytes.size());
@@ -145,7 +172,7 @@ class PosixWriter final : public FileWriter {
     channel->close();
     CAIRN_POINT("file.before_rename");
     if (!early) appear();
-    there_ = false;
+    partial_.forget();
     CAIRN_POINT("file.after_rename");
   }
 
@@ -166,38 +193,32 @@ class PosixWriter final : public FileWriter {
   void reserve(int fd) {
     const std::optional<std::uint64_t> room = free_space_of(*directory_);
     int os_error = room && *room < options_.size ? ENOSPC : 0;
+    // The size is a generous guess: what is too large will show when it is written.
+    if (os_error == 0 && options_.size > largest_file()) return;
     if (os_error == 0 && ::fallocate(fd, 0, 0, static_cast<off_t>(options_.size)) != 0) os_error = errno;
     if (os_error != ENOSPC && os_error != EDQUOT) return;
-    discard();
     fail("no room for the file", shown(name_), os_error);
   }
 
   void appear() {
     const int at = directory_->descriptor();
     if (options_.replace) {
-      if (::renameat(at, partial_.c_str(), at, name_.c_str()) != 0)
-        fail("cannot rename", shown(name_), errno);
+      if (::renameat(at, partial_.text(), at, name_.c_str()) != 0) fail("cannot rename", shown(name_), errno);
       return;
     }
-    if (::syscall(SYS_renameat2, at, partial_.c_str(), at, name_.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (::syscall(SYS_renameat2, at, partial_.text(), at, name_.c_str(), RENAME_NOREPLACE) == 0) return;
     if (errno != EINVAL && errno != ENOSYS)
       fail(errno == EEXIST ? "there is a file of this name already" : "cannot rename", shown(name_), errno);
     // A file system without the exclusive rename has links, or nothing that is exclusive.
-    if (::linkat(at, partial_.c_str(), at, name_.c_str(), 0) != 0)
+    if (::linkat(at, partial_.text(), at, name_.c_str(), 0) != 0)
       fail(errno == EEXIST ? "there is a file of this name already" : "cannot link", shown(name_), errno);
-    ::unlinkat(at, partial_.c_str(), 0);
-  }
-
-  void discard() noexcept {
-    channel_.reset();
-    if (std::exchange(there_, false)) ::unlinkat(directory_->descriptor(), partial_.c_str(), 0);
+    partial_.remove();
   }
 
   std::shared_ptr<const Directory> directory_;
   std::string name_;
-  std::string partial_;
   CreateOptions options_;
-  bool there_ = false;  // the partial file is
+  PartialName partial_;
   std::unique_ptr<FileChannel> channel_;
   std::atomic<std::uint64_t> end_ = 0;
 };
@@ -224,10 +245,10 @@ class PosixFileSystem final : public FileSystem {
 
   std::shared_ptr<const ByteSource> open(std::string_view name) const override {
     CAIRN_POINT("file.before_open");
-    const int fd = open_descriptor_beneath(*directory_, name, links_);
-    auto channel = std::make_unique<FileChannel>(fd, shown(name), io_, rings_);
+    auto channel = std::make_unique<FileChannel>(
+        Descriptor(open_descriptor_beneath(*directory_, name, links_)), shown(name), io_, rings_);
     struct stat status;
-    if (::fstat(fd, &status) != 0) fail("cannot look at the file", shown(name), errno);
+    if (::fstat(channel->descriptor(), &status) != 0) fail("cannot look at the file", shown(name), errno);
     if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kIo, "is not a regular file").in_file(shown(name));
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (io_ == IoPath::kAuto) channel->use_cache_if_warm(size);

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/file_limit.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 
@@ -24,22 +26,26 @@ constexpr int kAttempts = 100;
 
 class PosixLock final : public FileLock {
  public:
-  PosixLock(std::shared_ptr<const Directory> directory, std::string name, Descriptor file, bool exclusive)
-      : directory_(std::move(directory)),
-        name_(std::move(name)),
-        file_(std::move(file)),
-        exclusive_(exclusive) {}
+  PosixLock(std::shared_ptr<const Directory> directory, std::string name)
+      : directory_(std::move(directory)), name_(std::move(name)) {}
+  PosixLock(const PosixLock&) = delete;
+  PosixLock& operator=(const PosixLock&) = delete;
   // The name goes first, while nobody else can have the lock. A forked copy of the holder leaves it alone.
   ~PosixLock() override {
-    if (::getpid() == holder_) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+    if (file_ && ::getpid() == holder_) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   }
   bool is_exclusive() const override { return exclusive_; }
+
+  void hold(Descriptor file, bool exclusive) noexcept {
+    file_.emplace(std::move(file));
+    exclusive_ = exclusive;
+  }
 
  private:
   std::shared_ptr<const Directory> directory_;
   std::string name_;
-  Descriptor file_;
-  bool exclusive_;
+  std::optional<Descriptor> file_;  // when it is held
+  bool exclusive_ = false;
   pid_t holder_ = ::getpid();
 };
 
@@ -68,8 +74,10 @@ bool is_named(int fd, const Directory& directory, const std::string& name) {
 void write_holder(int fd) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const std::string text = fmt::format("process {} on {}\n", ::getpid(), host.data());
-  if (::ftruncate(fd, 0) == 0) static_cast<void>(::pwrite(fd, text.data(), text.size(), 0) == 0);
+  std::array<char, 300> text{};
+  const auto end = fmt::format_to_n(text.data(), text.size(), "process {} on {}\n", ::getpid(), host.data());
+  if (end.size <= largest_file() && ::ftruncate(fd, 0) == 0)
+    static_cast<void>(::pwrite(fd, text.data(), end.size, 0) == 0);
 }
 
 std::string read_holder(int fd) {
@@ -83,9 +91,12 @@ std::string read_holder(int fd) {
 
 }  // namespace
 
-std::unique_ptr<FileLock> posix_lock(std::shared_ptr<const Directory> directory, std::string_view name) {
+std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& directory,
+                                     std::string_view name) {
   const std::string text(name), path = directory->path() + "/" + text;
   std::string holder = "somebody else";
+  // Made before the file: there may be no memory for it afterwards, and the file would stay.
+  auto lock = std::make_unique<PosixLock>(directory, text);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     constexpr int kFlags = O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
     Descriptor file(
@@ -103,7 +114,8 @@ std::unique_ptr<FileLock> posix_lock(std::shared_ptr<const Directory> directory,
     if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
     CAIRN_POINT("lock.taken");
     write_holder(file.get());
-    return std::make_unique<PosixLock>(std::move(directory), text, std::move(file), taken == Taken::kYes);
+    lock->hold(std::move(file), taken == Taken::kYes);
+    return lock;
   }
   throw Error(ErrorCode::kConflict, fmt::format("{} holds this lock", holder)).in_file(path);
 }

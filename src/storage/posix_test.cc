@@ -62,6 +62,24 @@ TEST(Posix, SaysThatTheDiskIsFullBeforeItIsWrittenTo) {
   EXPECT_TRUE(files->list().empty());
 }
 
+// The kernel's answer to who tries is a signal, and that ends the process.
+TEST(Posix, AFileThatMayNotGrowIsAnErrorAndNoSignal) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit little{10000, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  const std::vector<std::byte> bytes(10001);
+  const auto file = files->create("a", {.size = bytes.size()});
+  file->write_at(0, std::span(bytes).first(10000));
+  const Error e = error_of([&] { file->write_at(0, bytes); });
+  const auto lock = files->lock("lock");
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(e.code(), ErrorCode::kIo);
+  EXPECT_EQ(e.os_error(), EFBIG) << e.what();
+}
+
 TEST(Posix, AnUnknownWayIsRefusedByName) {
   const TestFolder folder;
   ::setenv("CAIRN_IO", "telepathy", 1);
