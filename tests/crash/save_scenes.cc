@@ -123,7 +123,11 @@ class HuggingFaceScene final : public Scene {
   std::string name() const override { return name_; }
   int ranks() const override { return kRanks; }
   bool fails() const override { return failing_; }
-  void prepare() override { fs::remove_all(dir_); }
+  // Who makes a writer does so before the save: what fails there, the other ranks do not hear of.
+  void prepare() override {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
 
   void run(Group& group) override {
     UnluckyPlanner planner(failing_ && group.rank() == kUnlucky);
