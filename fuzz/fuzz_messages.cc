@@ -82,7 +82,7 @@ void run(ByteSpan input, const Limits&) {
   } catch (const CheckpointError& e) {
     // The step failed, as it may; whoever is told of it learns of at least one failure.
     require(!e.failures().empty(), "a failed step has a failure");
-    throw;
+    throw Error(ErrorCode::kCorrupt, "a peer failed");  // with whatever code it likes to say
   }
 }
 

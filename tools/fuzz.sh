@@ -44,6 +44,9 @@ attacks_for() {
   awk -F'\t' -v kinds="$kinds" '$2 ~ kinds { print $1 }' "$corpus/attacks/attacks.tsv"
 }
 
+# What was freed and is held back to find its later use counts as memory of the process too.
+export ASAN_OPTIONS="quarantine_size_mb=16:${ASAN_OPTIONS:-}"
+
 fuzz_one() {
   target=$1
   mkdir -p "$corpus/$target" "$findings/$target"

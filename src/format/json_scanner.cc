@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "base/pod_vector.h"
@@ -192,7 +195,13 @@ std::string_view JsonScanner::number() {
     if (here() == '+' || here() == '-') ++at_;
     if (count_digits() == 0) fail("has a number without digits in its exponent");
   }
-  return text_.substr(begin, at_ - begin);
+  const std::string_view found = text_.substr(begin, at_ - begin);
+  // Beyond a double some readers refuse, and others see infinity or a whole number of any length.
+  const bool is_plain =
+      found.size() < std::numeric_limits<double>::max_exponent10 && found.find_first_of("eE") == found.npos;
+  if (!is_plain && !std::isfinite(std::strtod(std::string(found).c_str(), nullptr)))
+    fail("has a number that is too large");
+  return found;
 }
 
 std::uint64_t JsonScanner::integer() {

@@ -82,6 +82,15 @@ TEST(JsonScanner, RefusesWhatIsNotJson) {
   }
 }
 
+TEST(JsonScanner, RefusesNumbersThatReadersSeeDifferently) {
+  EXPECT_EQ(skip("1e309"), ErrorCode::kCorrupt);
+  EXPECT_EQ(skip("[-1E+999]"), ErrorCode::kCorrupt);
+  EXPECT_EQ(skip(std::string(310, '9')), ErrorCode::kCorrupt);
+  EXPECT_FALSE(skip("1.7e308"));
+  EXPECT_FALSE(skip("1e-999"));
+  EXPECT_FALSE(skip(std::string(308, '9')));
+}
+
 TEST(JsonScanner, RefusesDuplicateKeysAtEveryLevel) {
   EXPECT_EQ(skip(R"({"a":1,"a":2})"), ErrorCode::kCorrupt);
   EXPECT_EQ(skip(R"([{"x":{"a":1,"b":0,"\u0061":2}}])"), ErrorCode::kCorrupt);
