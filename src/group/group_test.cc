@@ -47,6 +47,14 @@ TEST(Group, WhatOthersSentIsTakenAlsoWhenARankHasLeft) {
   EXPECT_EQ(groups[0]->peek(2, step), std::nullopt);
 }
 
+TEST(Group, ASilentRankKeepsNobodyWaitingOnceAnotherHasLeft) {
+  auto groups = thread_groups(3);
+  groups[1].reset();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(error_of([&] { groups[0]->gather("x", 0, {1, Step::in(60s)}); }).rank(), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
+}
+
 TEST(Group, WhatARankSentBeforeItLeftStillArrives) {
   auto groups = thread_groups(2);
   groups[1]->gather("last words", 0, {1, Step::in(60s)});

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -10,6 +12,8 @@
 
 namespace cairn {
 namespace {
+
+constexpr auto kMoment = std::chrono::milliseconds(500);  // enough for bytes that are on their way
 
 // Several byte strings as one: a count, their sizes, their bytes.
 std::string pack(const std::vector<std::string>& parts) {
@@ -80,13 +84,18 @@ class MailGroup final : public Group {
     }
     std::vector<std::string> all(static_cast<std::size_t>(size_));
     all[static_cast<std::size_t>(rank_)] = std::move(mine);
-    // Also after a failure: a rank whose bytes nobody takes would wait with them until the deadline.
+    // Also after a failure, for a moment: a rank whose bytes nobody takes would wait with them until the
+    // deadline. But one that has nothing to say any more must not keep the others from hearing of the
+    // failure.
     std::exception_ptr failure;
+    Step waiting = step;
     for (int from = 0; from < size_; ++from) {
       try {
-        if (from != rank_) all[static_cast<std::size_t>(from)] = mail_->receive(from, step);
+        if (from != rank_) all[static_cast<std::size_t>(from)] = mail_->receive(from, waiting);
       } catch (const Error&) {
-        if (!failure) failure = std::current_exception();
+        if (failure) continue;
+        failure = std::current_exception();
+        waiting.deadline = std::min(step.deadline, Step::in(kMoment));
       }
     }
     if (failure) std::rethrow_exception(failure);
