@@ -11,7 +11,7 @@ QUIET := | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )'
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak bench fuzz conformance format lint install clean
+.PHONY: help setup build demo test soak long bench fuzz conformance format lint install clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -31,7 +31,11 @@ test: build  ## everything that must hold: unit tests and hostile files under sa
 	@$(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
 	@tools/lint.sh $(JOBS)
 
-soak: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
+soak: build  ## kills, lost power, faults, flips, simulated ranks and fuzzing for MINUTES (60); adds to the ledger
+	@tools/build.sh fuzz $(JOBS)
+	@$(PYTHON) tools/soak.py $(or $(MINUTES),60)
+
+long: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
 	@$(PYTHON) -m pytest tests -m slow
 	@tools/build.sh asan $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0 CAIRN_CLI=$(ASAN)/cairn $(PYTHON) -m pytest tests/cli -n $(JOBS) -k 'not bounded_memory'
