@@ -22,6 +22,7 @@ import random
 import shutil
 import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections import Counter
@@ -176,6 +177,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="the counts as one JSON object")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    threading.excepthook = lambda _: None  # stock's threads die of what is counted here
     torch.set_num_threads(1)  # a forked process has none of its parent's threads
     results = {name: measure(face, args) for name, face in FACES.items()}
     print(json.dumps(results) if args.json else f"PyTorch {torch.__version__}, seed {args.seed}\n{table(results)}")

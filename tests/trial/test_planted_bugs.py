@@ -27,7 +27,7 @@ HARNESSES: dict[str, list[str]] = {
     "kill_save": ["kill_save", "DIR", "30", "SEED"],
     "stop_save": ["stop_save", "DIR", "2", "SEED"],
     "power_loss": ["power_loss", "DIR", "300", "SEED"],
-    "os_faults": ["os_faults", "DIR"],
+    "os_faults": ["os_faults", "DIR", "SEED", "EIO", "only=overwrite"],
     "simulate": ["simulate", "200", "SEED"],
 }
 
@@ -36,8 +36,6 @@ MEANT_FOR = {
     "no-file-sync": "power_loss",
     "no-directory-sync": "power_loss",
     "rename-before-sync": "power_loss",
-    "retry-fsync": "os_faults",
-    "ignore-close-error": "os_faults",
     "ignore-write-error": "os_faults",
     "unlink-then-rename": "kill_at_points",
     "remove-old-first": "kill_at_points",
