@@ -195,13 +195,16 @@ std::string_view JsonScanner::number() {
     if (here() == '+' || here() == '-') ++at_;
     if (count_digits() == 0) fail("has a number without digits in its exponent");
   }
-  const std::string_view found = text_.substr(begin, at_ - begin);
-  // Beyond a double some readers refuse, and others see infinity or a whole number of any length.
+  return text_.substr(begin, at_ - begin);
+}
+
+// Beyond a double some readers refuse, and others see infinity or a whole number of any length.
+void JsonScanner::skip_number() {
+  const std::string_view found = number();
   const bool is_plain =
       found.size() < std::numeric_limits<double>::max_exponent10 && found.find_first_of("eE") == found.npos;
   if (!is_plain && !std::isfinite(std::strtod(std::string(found).c_str(), nullptr)))
     fail("has a number that is too large");
-  return found;
 }
 
 std::uint64_t JsonScanner::integer() {
@@ -254,7 +257,7 @@ void JsonScanner::skip_value(std::uint32_t depth) {
     } else if (next_is('"')) {
       string();
     } else if (!take_word("true") && !take_word("false") && !take_word("null")) {
-      number();
+      skip_number();
     }
     while (!open.empty() && !take(',')) close();
     if (open.empty()) return;

