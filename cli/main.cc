@@ -225,8 +225,8 @@ int report(const Error& error, bool json, Output& out) {
 std::span<const CommandRow> command_table() { return kCommands; }
 
 int guarded_main(int argc, char** argv, std::unique_ptr<Command>& command) {
-  // A closed pipe and a file that may not grow are seen where they are written to. Ctrl-C keeps its default, unless a command has something to
-  // clean up: the process dies of the signal, which a shell reports as 130.
+  // A closed pipe and a file that may not grow are seen where they are written to. Ctrl-C keeps its default,
+  // unless a command has something to clean up: the process dies of the signal, which a shell reports as 130.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   Output out(STDOUT_FILENO);

@@ -5,9 +5,9 @@
 // "mesh": [2, 2], "cuts": [0, 1]}...], "objects": {...}, options}. `cuts` has the dimension that each mesh
 // dimension cuts, -1 for none; without `mesh` every rank has the whole tensor. Byte k of a tensor, in
 // row-major order, is ((seed * 31 + k * 7919) >> 3) & 255. Options of save: "zstd", "files", "collectives",
-// "checksums", "low_space": "ignore". load fills such a state, compares every byte and prints what it read as one line.
-// load-optimizer takes {"ranks", "key", "parameters": {name: {"mesh", "cuts"}}} and prints, a line for each
-// rank, the float32 shards that came: {name: [[offsets, values]...]}.
+// "checksums", "low_space": "ignore". load fills such a state, compares every byte and prints what it read as
+// one line. load-optimizer takes {"ranks", "key", "parameters": {name: {"mesh", "cuts"}}} and prints, a line
+// for each rank, the float32 shards that came: {name: [[offsets, values]...]}.
 #include <fmt/format.h>
 
 #include <fstream>
