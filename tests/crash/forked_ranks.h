@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -161,5 +162,17 @@ class ForkedRanks {
   Clock::time_point begin_;
   std::vector<Rank> all_;
 };
+
+// main() of a harness that is called NAME DIR TIMES SEED.
+template <class Harness> int run_harness(const char* name, int argc, char** argv) {
+  if (argc != 4) return 2;
+  try {
+    Harness(argv[1], static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10))).run(std::atoi(argv[2]));
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}: {} (seed {})\n", name, e.what(), argv[3]);
+    return 1;
+  }
+  return 0;
+}
 
 }  // namespace cairn

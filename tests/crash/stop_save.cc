@@ -111,13 +111,4 @@ class Harness {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  try {
-    Harness(argv[1], static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10))).run(std::atoi(argv[2]));
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "stop_save: {} (seed {})\n", e.what(), argv[3]);
-    return 1;
-  }
-  return 0;
-}
+int main(int argc, char** argv) { return cairn::run_harness<Harness>("stop_save", argc, argv); }
