@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 
@@ -33,6 +34,9 @@ struct Snapshot {
   std::shared_future<void> whole;  // or why it will never be
   std::shared_ptr<const std::atomic<std::uint64_t>> copied;  // bytes so far; may be null
   std::shared_ptr<void> copying;                             // what must live until it is whole
+  // Called when all of it is written and nothing is published: throws when it is no longer what was copied.
+  // May be empty.
+  std::function<void()> check;
 };
 
 struct StageRequest {
@@ -74,9 +78,11 @@ enum class SnapshotPlace : std::uint8_t {
 
 // Pinned memory is what a device copies to at full speed. When the system refuses to pin, the next is done.
 enum class Pinning : std::uint8_t {
-  kSnapshot,  // the snapshot itself
-  kRing,      // 64 MiB, through which everything passes
-  kNone,      // nothing: the driver passes the bytes through memory of its own
+  // The snapshot itself. To pin takes longer than to copy, so that memory which prepare() has not pinned is
+  // filled through the ring, and pinned for the next snapshot when this one is whole.
+  kSnapshot,
+  kRing,  // 64 MiB, through which everything passes
+  kNone,  // nothing: the driver passes the bytes through memory of its own
 };
 
 struct StagingOptions {
@@ -85,13 +91,16 @@ struct StagingOptions {
   // For debugging: compares the finished snapshot with the live state. Error(kConflict) names every tensor
   // that changed while it was copied. Costs as much as the copy.
   bool compare = false;
+  // Sums the snapshot when it is copied, and again when it is written: a bit that flips in between makes the
+  // save fail with Error(kCorrupt). Costs two readings of the memory. Copies on a device are left out.
+  bool checksums = false;
 
   DeviceUse devices = {};
   SnapshotPlace place = SnapshotPlace::kHost;
   // Bytes of each device's memory for snapshots on it. 0: no limit with kDevice, none at all with kAuto.
   std::uint64_t device_budget = 0;
   Pinning pinning = Pinning::kSnapshot;
-  bool require_pinning = false;  // Error(kLimit) when the system refuses
+  bool require_pinning = false;  // before anything is copied; Error(kLimit) when the system refuses
 };
 
 // Copies tensors of any strides: the bytes that the views need and no others. Views that lie in one another

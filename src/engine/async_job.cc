@@ -49,7 +49,8 @@ void AsyncJob::run() {
   }
   try {
     CAIRN_POINT("async.before_save");
-    result_ = run_save([this]() -> const StateDict& { return state(); }, id, options);
+    result_ = run_save([this]() -> const StateDict& { return state(); }, id, options,
+                       snapshot ? snapshot->check : nullptr);
     CAIRN_POINT("async.saved");
   } catch (Error& e) {
     e.while_doing(doing_);

@@ -400,6 +400,21 @@ TEST(DeviceSnapshots, MemoryIsPinnedOnceAndKept) {
   }
 }
 
+// A ring's copies are of 2 MiB at most, those to pinned memory of a cell.
+TEST(DeviceSnapshots, OnlyTheFirstPassesThroughTheRing) {
+  const auto device = std::make_shared<SimulatedDriver>();
+  StateDict state;
+  state.set("t", Value(device->tensor(DType::kUInt8, {40 << 20})));
+  StagingOptions staging;
+  staging.devices.driver = device;
+  const auto stager = default_stager(staging);
+  (void)stager->stage(state, {});
+  const std::uint64_t first = device->use().copies;
+  EXPECT_GE(first, 20U);
+  (void)stager->stage(state, {});
+  EXPECT_EQ(device->use().copies - first, 2U);
+}
+
 TEST(DeviceSnapshots, WithoutRoomTheLiveStateIsWritten) {
   const auto device = std::make_shared<SimulatedDriver>();
   const Tensor tensor = device->tensor(DType::kInt32, {1 << 20});

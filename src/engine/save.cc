@@ -48,8 +48,9 @@ void require_all_written(const SavePlan& plan, const WrittenData& data) {
 // One save on one rank, from its first step to its last.
 class Saving {
  public:
-  Saving(StateMaker state, const std::string& id, const SaveOptions& options, Group& group)
+  Saving(StateMaker state, StateCheck check, const std::string& id, const SaveOptions& options, Group& group)
       : state_(std::move(state)),
+        check_(std::move(check)),
         id_(id),
         options_(options),
         steps_(group, options.coordinator_rank, Steps::deadline_after(options.deadline)),
@@ -172,6 +173,7 @@ class Saving {
     const SavePlan plan = planner_->finish_plan(std::move(central));
     WrittenData data = writer_->write_data(plan, *planner_);
     require_all_written(plan, data);
+    if (check_) check_();
     for (const WriteResult& result : data.results)
       result_.bytes += static_cast<std::uint64_t>(result.size_in_bytes);
     return data;
@@ -228,6 +230,7 @@ class Saving {
 
   std::atomic<bool> stop_ = false;  // among several ranks: somebody has cancelled or failed
   StateMaker state_;                // called inside a step: what it throws reaches all ranks
+  StateCheck check_;
   const std::string& id_;
   const SaveOptions& options_;
   Steps steps_;
@@ -243,11 +246,11 @@ class Saving {
 
 }  // namespace
 
-SaveResult run_save(StateMaker state, const std::string& id, const SaveOptions& options) {
+SaveResult run_save(StateMaker state, const std::string& id, const SaveOptions& options, StateCheck check) {
   return with_typed_errors([&] {
     const std::unique_ptr<Group> solo =
         options.group == nullptr || options.no_dist ? solo_group() : std::unique_ptr<Group>();
-    return Saving(std::move(state), id, options, solo ? *solo : *options.group).run();
+    return Saving(std::move(state), std::move(check), id, options, solo ? *solo : *options.group).run();
   });
 }
 

@@ -12,6 +12,10 @@ namespace cairn {
 // ends.
 using StateMaker = std::function<const StateDict&()>;
 
-SaveResult run_save(StateMaker state, const std::string& id, const SaveOptions& options);
+// Called when this rank has written all of the state and nothing is published. What it throws reaches all.
+using StateCheck = std::function<void()>;
+
+SaveResult run_save(StateMaker state, const std::string& id, const SaveOptions& options,
+                    StateCheck check = {});
 
 }  // namespace cairn

@@ -12,6 +12,7 @@
 #include "engine/parallel.h"
 #include "engine/staging_budget.h"
 #include "engine/staging_copy.h"
+#include "engine/staging_sums.h"
 
 namespace cairn {
 namespace {
@@ -111,9 +112,12 @@ class DefaultStager final : public Stager {
     work.layout = lay_out(snapshot.state);
     take_memory(work, request.deadline);
     for (const StagedPlace& place : work.layout.places) snapshot.bytes += place.bytes;
+    const auto sums = options_.checksums ? std::make_shared<StagingSums>(threads_) : nullptr;
+    if (sums) snapshot.check = [sums] { sums->require_same(); };
     auto copying = std::make_shared<StagingCopy>(
         std::move(work), [this](StagingWork& begun) { allocate_on_devices(begun); },
-        [compare = options_.compare, lanes = lanes_](StagingWork& ended) {
+        [sums, compare = options_.compare, lanes = lanes_](StagingWork& ended) {
+          if (sums) sums->take(ended);
           if (compare) require_unchanged(ended, lanes->driver());
         },
         lanes_);
@@ -144,9 +148,8 @@ class DefaultStager final : public Stager {
     if (block == nullptr) return;
     const int device = on_device == nullptr ? 0 : work.layout.places.front().device.index;
     for_each_in_parallel(block->cells(), threads_, [&](std::size_t cell, int) {
-      const bool pins = cell * SnapshotBlock::kCell < pinned && lanes_->pinning() == Pinning::kSnapshot;
-      if (!pins) return block->populate(cell);
-      if (!block->pin(cell, lanes_->driver().get(), device)) lanes_->note_refusal();
+      block->populate(cell);
+      if (cell * SnapshotBlock::kCell < pinned) pin_cell(*block, cell, device, *lanes_);
     });
   }
 

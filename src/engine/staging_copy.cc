@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/parallel.h"
+
 namespace cairn {
 namespace {
 
@@ -127,6 +129,18 @@ void StagingCopy::copy_all(int threads) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void StagingCopy::pin_all(int threads) noexcept {
+  try {
+    for_each_in_parallel(unpinned_.size(), threads, [&](std::size_t i, int) {
+      pin_cell(*unpinned_[i].block, unpinned_[i].cell, unpinned_[i].device, *lanes_);
+    });
+    lanes_->drop_rings();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the next snapshot passes through the ring again
+  }
+  unpinned_.clear();
+  lanes_ = nullptr;
+}
+
 void StagingCopy::conduct(int threads) noexcept {
   std::exception_ptr failure;
   try {
@@ -134,14 +148,15 @@ void StagingCopy::conduct(int threads) noexcept {
     cut_all();
     copy_all(threads);
     finish_(work_);
+    unpinned_ = unpinned_cells(tasks_, *lanes_);
   } catch (...) {
     failure = std::current_exception();
   }
   // And what they hold of the live state.
   tasks_.clear();
   begin_ = finish_ = nullptr;
-  lanes_ = nullptr;
   work_ = {};
+  if (unpinned_.empty()) lanes_ = nullptr;
   if (failure) {
     promise_.set_exception(failure);
   } else {
@@ -156,8 +171,13 @@ bool StagingCopy::is_little() const {
 }
 
 void StagingCopy::run(int threads, bool overlapped) {
-  if (overlapped && !is_little() && conductor_.add([this, threads] { conduct(threads); })) return;
+  const auto conduct_and_pin = [this, threads] {
+    conduct(threads);
+    if (!unpinned_.empty()) pin_all(threads);
+  };
+  if (overlapped && !is_little() && conductor_.add(conduct_and_pin)) return;
   conduct(threads);
+  if (!unpinned_.empty() && !conductor_.add([this, threads] { pin_all(threads); })) unpinned_.clear();
 }
 
 }  // namespace cairn

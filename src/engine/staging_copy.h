@@ -27,7 +27,7 @@ struct StagingWork {
 class StagingCopy {
  public:
   // `begin` completes the memory before anything is copied, `finish` looks at what was copied; both are
-  // called once, by the thread that copies. `lanes` outlive the copying; null when no tensor is on a device.
+  // called once, by the thread that copies.
   using Step = std::function<void(StagingWork&)>;
   StagingCopy(StagingWork work, Step begin, Step finish, std::shared_ptr<DeviceLanes> lanes);
   StagingCopy(const StagingCopy&) = delete;
@@ -36,6 +36,9 @@ class StagingCopy {
 
   // Copies with so many threads. Returns when all is copied, or at once (`overlapped`; little is copied here
   // and now all the same). Call once.
+  //
+  // The first copies of a device pass through a ring, because to pin memory takes longer than to copy. What
+  // they went to is pinned when the snapshot is whole, for the next one; nobody but the destructor waits.
   void run(int threads, bool overlapped);
 
   std::shared_future<void> whole() const { return whole_; }
@@ -53,6 +56,7 @@ class StagingCopy {
   };
   void conduct(int threads) noexcept;
   void copy_all(int threads);
+  void pin_all(int threads) noexcept;
   void cut_all();
   void cut(const StagedRun& run, std::byte* memory);
   void cut(const TensorView& tensor, std::byte* to);
@@ -67,6 +71,8 @@ class StagingCopy {
   Step finish_;
   std::shared_ptr<DeviceLanes> lanes_;
 
+  std::vector<UnpinnedCell> unpinned_;  // of the tasks, when all is copied
+
   // Jobs that a thread takes: first those of devices, then batches of pieces.
   std::vector<DeviceTask> tasks_;
   std::vector<TensorView> views_;  // of the tensors to gather
@@ -79,7 +85,7 @@ class StagingCopy {
   std::exception_ptr failure_;
   std::promise<void> promise_;
   std::shared_future<void> whole_ = promise_.get_future().share();
-  Crew conductor_;  // of an overlapped copy: one thread, which starts the others
+  Crew conductor_;  // one thread, which starts the others: of an overlapped copy, and of pinning
 };
 
 }  // namespace cairn

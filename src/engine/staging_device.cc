@@ -95,6 +95,27 @@ std::vector<DeviceTask> device_tasks(const StagingLayout& layout, const std::vec
   return TaskMaker(layout, memory).run();
 }
 
+std::vector<UnpinnedCell> unpinned_cells(const std::vector<DeviceTask>& tasks, const DeviceLanes& lanes) {
+  std::vector<UnpinnedCell> cells;
+  if (lanes.pinning() != Pinning::kSnapshot) return cells;
+  for (const DeviceTask& task : tasks) {
+    const std::shared_ptr<SnapshotBlock>& block = task.memory->block;
+    if (block == nullptr || block->is_pinned(task.cell)) continue;
+    cells.push_back({block, task.cell, task.pieces.front().from.device.index});
+  }
+  // Two places may share a cell, and so do tensors that are gathered.
+  const auto where = [](const UnpinnedCell& one) { return std::pair(one.block.get(), one.cell); };
+  std::ranges::sort(cells, {}, where);
+  const auto doubles = std::ranges::unique(cells, {}, where);
+  cells.erase(doubles.begin(), doubles.end());
+  return cells;
+}
+
+void pin_cell(SnapshotBlock& block, std::size_t cell, int device, DeviceLanes& lanes) {
+  if (lanes.pinning() != Pinning::kSnapshot) return;
+  if (!block.pin(cell, lanes.driver().get(), device)) lanes.note_refusal();
+}
+
 // Whether the device itself can put the piece where it belongs.
 bool DeviceCopier::is_straight(const DeviceTask& task, const DeviceTask::Piece& piece, bool pinned) const {
   if (task.memory->block == nullptr) return true;  // from a device to itself
@@ -118,13 +139,8 @@ std::uint64_t DeviceCopier::begin(const DeviceTask& task) {
   if (lane_ == nullptr) lane_ = lanes_.take();
   const int device = task.pieces.front().from.device.index;
   SnapshotBlock* const block = task.memory->block.get();
-  bool pinned = false;
-  if (block != nullptr && lanes_.pinning() == Pinning::kSnapshot) {
-    pinned = block->pin(task.cell, lanes_.driver().get(), device);
-    if (!pinned) lanes_.note_refusal();
-  } else if (block != nullptr) {
-    pinned = block->is_pinned(task.cell);
-  }
+  if (block != nullptr && lanes_.must_pin()) pin_cell(*block, task.cell, device, lanes_);
+  const bool pinned = block != nullptr && block->is_pinned(task.cell);
   DeviceStream& stream = behind_caller(task, lane_->stream(device));
   const CopyWay way = block == nullptr ? CopyWay::kOnDevice : CopyWay::kToHost;
   for (const DeviceTask::Piece& piece : task.pieces) {

@@ -38,6 +38,19 @@ struct DeviceTask {
 // The tasks of all places that are not the CPU's, by place and cell. `memory` is by place.
 std::vector<DeviceTask> device_tasks(const StagingLayout& layout, const std::vector<PlaceMemory>& memory);
 
+// A cell that devices copy to, and that is not pinned.
+struct UnpinnedCell {
+  std::shared_ptr<SnapshotBlock> block;
+  std::size_t cell = 0;
+  int device = 0;
+};
+
+// None when snapshots are not pinned.
+std::vector<UnpinnedCell> unpinned_cells(const std::vector<DeviceTask>& tasks, const DeviceLanes& lanes);
+
+// Nothing when the system refuses: copies pass through a ring then. Error(kLimit) when it has to be pinned.
+void pin_cell(SnapshotBlock& block, std::size_t cell, int device, DeviceLanes& lanes);
+
 // One thread's copying. After an error it must not be used any more.
 class DeviceCopier {
  public:

@@ -64,6 +64,11 @@ void DeviceLanes::give_back(std::unique_ptr<DeviceLane> lane) {
   lanes_.push_back(std::move(lane));
 }
 
+void DeviceLanes::drop_rings() {
+  const std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<DeviceLane>& lane : lanes_) lane->drop_rings();
+}
+
 void DeviceLanes::clear() {
   std::vector<std::unique_ptr<DeviceLane>> gone;
   const std::lock_guard lock(mutex_);

@@ -22,6 +22,7 @@ class DeviceLane {
 
   DeviceStream& stream(int device);
   DeviceReader& reader(int device);
+  void drop_rings() { readers_.clear(); }
 
  private:
   std::shared_ptr<DeviceDriver> driver_;
@@ -38,12 +39,14 @@ class DeviceLanes {
 
   LazyDriver& driver() { return driver_; }
   Pinning pinning() const { return refused_ ? Pinning::kRing : pinning_; }
+  bool must_pin() const { return required_; }
   // The system did not pin a snapshot: Error(kLimit) when it has to. Not tried again until clear().
   void note_refusal();
 
   std::unique_ptr<DeviceLane> take();
   void give_back(std::unique_ptr<DeviceLane> lane);
-  void clear();  // gives up the lanes that nobody uses
+  void clear();       // gives up the lanes that nobody uses
+  void drop_rings();  // of those: their memory; they make new ones when they need them
 
  private:
   LazyDriver driver_;

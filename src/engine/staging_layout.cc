@@ -215,6 +215,11 @@ Tensor StagingLayout::copy_of(std::size_t i, std::byte* memory, Device device,
   return {std::move(view), owner};
 }
 
+ByteSpan StagingLayout::bytes_of_copy(std::size_t i, std::byte* memory) const {
+  const Extent extent = extent_of(copy_of(i, memory, {}, nullptr).view());
+  return {extent.first, extent.bytes};
+}
+
 void StagingLayout::put(std::size_t place, std::byte* memory, Device device,
                         const std::shared_ptr<void>& owner) const {
   for (std::size_t i = 0; i < tensors.size(); ++i)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "cairn/state_dict.h"
 
 namespace cairn {
@@ -43,6 +44,8 @@ struct StagingLayout {
 
   // The copy of tensor `i`, when its place has this memory, on this device, which `owner` keeps.
   Tensor copy_of(std::size_t i, std::byte* memory, Device device, const std::shared_ptr<void>& owner) const;
+  // The same: its memory from the first byte to the last.
+  ByteSpan bytes_of_copy(std::size_t i, std::byte* memory) const;
   // Makes the tensors of the snapshot's state those copies, for all tensors of the place.
   void put(std::size_t place, std::byte* memory, Device device, const std::shared_ptr<void>& owner) const;
 };
