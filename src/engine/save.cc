@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -99,6 +100,20 @@ class Saving {
   }
 
  private:
+  // Every message says for which save it is, so that one of an older save which comes late is refused.
+  std::string stamped(const std::string& message) const {
+    return std::string(reinterpret_cast<const char*>(role_.save_id.data()), role_.save_id.size()) + message;
+  }
+
+  std::string_view unstamped(std::string_view message, int sender) const {
+    const std::size_t length = role_.save_id.size();
+    const bool is_ours =
+        message.size() >= length && std::memcmp(message.data(), role_.save_id.data(), length) == 0;
+    if (!is_ours && !CAIRN_BUG("skip-save-id-check"))
+      throw Error(ErrorCode::kConflict, "a message of another save").on_rank(sender);
+    return message.substr(std::min(length, message.size()));
+  }
+
   // Between steps; the writer looks by itself while it writes.
   void require_wanted() const {
     if (options_.cancelled == nullptr || !*options_.cancelled) return;
@@ -153,18 +168,19 @@ class Saving {
           CAIRN_POINT("save.before_plan");
           std::string local = encode_local_plan(local_plan(), role_.rank, role_.world_size);
           CAIRN_POINT("save.locally_planned");
-          return local;
+          return stamped(local);
         },
         [&](const std::vector<std::string>& all) {
           PlanGather gather(role_.world_size);
-          for (const std::string& message : all) gather.add(as_bytes(message));
+          for (std::size_t i = 0; i < all.size(); ++i)
+            gather.add(as_bytes(unstamped(all[i], static_cast<int>(i))));
           const std::vector<SavePlan> plans = global_plan(gather.take());
           CAIRN_POINT("save.planned");
           PlanEncoder encoder;
           std::vector<std::string> messages;
           for (std::size_t i = 0; i < plans.size(); ++i)
-            messages.push_back(
-                encoder.encode(PlanMessage::kGlobalPlan, plans[i], static_cast<int>(i), role_.world_size));
+            messages.push_back(stamped(
+                encoder.encode(PlanMessage::kGlobalPlan, plans[i], static_cast<int>(i), role_.world_size)));
           return messages;
         });
   }
@@ -194,11 +210,12 @@ class Saving {
 
   std::string write_part(const std::string& central) {
     CAIRN_POINT("save.before_write");
-    SavePlan plan = decode_global_plan(as_bytes(central), role_.rank, role_.world_size);
+    SavePlan plan =
+        decode_global_plan(as_bytes(unstamped(central, steps_.coordinator())), role_.rank, role_.world_size);
     const WrittenData data = write_plan(std::move(plan));
     CAIRN_POINT("save.written");
     require_wanted();  // the last bytes may have been written before anybody looked
-    return encode(data, role_.rank, role_.world_size);
+    return stamped(encode(data, role_.rank, role_.world_size));
   }
 
   void write(const std::string& central) {
@@ -211,7 +228,8 @@ class Saving {
         [&](const std::vector<std::string>& messages) {
           std::vector<WrittenData> all;
           for (std::size_t i = 0; i < messages.size(); ++i)
-            all.push_back(decode_written(messages[i], static_cast<int>(i), role_.world_size));
+            all.push_back(decode_written(unstamped(messages[i], static_cast<int>(i)), static_cast<int>(i),
+                                         role_.world_size));
           finish(std::move(all));
           return std::string();
         });
