@@ -125,6 +125,8 @@ struct ReaderRole {
   int world_size = 1;
   bool is_coordinator = true;
   ProgressCallback progress = {};
+  // The other ranks give up then, so that what is read later is read in vain: Error(kTimeout).
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 // How much of what is read is checked against the checkpoint's checksums.

@@ -49,7 +49,7 @@ void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport
                                   [this](const std::string& file) { return sums_of(file); }, options_.limits};
   ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_));
   CAIRN_POINT("load.reads_planned");
-  run_reads(work, planner, *files_, options_, role_.progress, report);
+  run_reads(work, planner, *files_, options_, role_, report);
 }
 
 std::unique_ptr<StorageReader> dcp_reader(std::shared_ptr<const FileSystem> files,

@@ -63,7 +63,7 @@ class HfReader final : public StorageReader {
                                     options_.read.limits,
                                     /*bare=*/true};
     ReadWork work = plan_reads(plain, checkpoint, Verify::kNone, threads_for(options_.read));
-    run_reads(work, planner, *files_, options_.read, role_.progress, report);
+    run_reads(work, planner, *files_, options_.read, role_, report);
     if (quantized.empty()) return;
     const QuantizedSource source{stored_, shown_, names_, quantized_, *files_, *options_.dequantize};
     read_quantized(source, quantized, planner, options_.read, report);

@@ -90,6 +90,7 @@ class Loading {
     role.world_size = steps_.size();
     role.is_coordinator = steps_.is_coordinator();
     role.progress = options_.progress;
+    role.deadline = steps_.deadline();
     metadata_ = &reader().set_up_storage_reader(std::exchange(description_, {}), role);
     CAIRN_POINT("load.before_plan");
     planner_.set_up_planner(state_(), metadata_, steps_.is_coordinator());

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <thread>
 
 #include "base/crew.h"
+#include "cairn/error.h"
 #include "engine/item_reader.h"
 
 namespace cairn {
@@ -19,8 +21,8 @@ constexpr int kLeastThreads = 8;  // more than cores may be: they wait for the d
 // Runs the units of a load on several threads. Ends with the first failure.
 class Run {
  public:
-  Run(const ReadWork& work, ItemReader& items, const ProgressCallback& progress)
-      : work_(work), items_(items), progress_(progress) {}
+  Run(const ReadWork& work, ItemReader& items, const ReaderRole& role)
+      : work_(work), items_(items), role_(role) {}
 
   void on(int threads) {
     Crew others;
@@ -38,6 +40,7 @@ class Run {
       while (!items_.stopped()) {
         const std::size_t unit = next_++;
         if (unit >= work_.units.size()) return;
+        require_time();
         items_.run(work_.units[unit], scratch);
         report_progress();
       }
@@ -48,15 +51,20 @@ class Run {
     }
   }
 
+  void require_time() const {
+    if (std::chrono::steady_clock::now() > role_.deadline)
+      throw Error(ErrorCode::kTimeout, "the load's deadline passed before all was read");
+  }
+
   void report_progress() {
-    if (!progress_) return;
+    if (!role_.progress) return;
     const std::lock_guard lock(progress_mutex_);
-    progress_({"read", items_.done(), work_.needed});
+    role_.progress({"read", items_.done(), work_.needed});
   }
 
   const ReadWork& work_;
   ItemReader& items_;
-  const ProgressCallback& progress_;
+  const ReaderRole& role_;
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
   std::exception_ptr failure_;
@@ -74,11 +82,11 @@ int threads_for(const ReadOptions& options) {
 }
 
 void run_reads(ReadWork& work, LoadPlanner& planner, const FileSystem& files, const ReadOptions& options,
-               const ProgressCallback& progress, ReadReport& report) {
+               const ReaderRole& role, ReadReport& report) {
   ItemReader items(work, planner, files, options);
   const auto threads = static_cast<std::size_t>(threads_for(options));
   try {
-    Run(work, items, progress).on(static_cast<int>(std::min(work.units.size(), threads)));
+    Run(work, items, role).on(static_cast<int>(std::min(work.units.size(), threads)));
   } catch (...) {
     items.fill(report);
     throw;

@@ -11,6 +11,6 @@ int threads_for(const ReadOptions& options);
 
 // `report` is filled also when it throws.
 void run_reads(ReadWork& work, LoadPlanner& planner, const FileSystem& files, const ReadOptions& options,
-               const ProgressCallback& progress, ReadReport& report);
+               const ReaderRole& role, ReadReport& report);
 
 }  // namespace cairn
