@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,10 @@ struct Segment {
   Kind kind = Kind::kFixed;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  std::size_t index = 0;  // in FileLayout::fixed, the entries, or FileLayout::raw
+  std::size_t index = 0;         // in FileLayout::fixed, the entries, or FileLayout::raw
+  std::size_t entry = kNoEntry;  // the one that lies in it; of a storage that several share, the first
+
+  static constexpr std::size_t kNoEntry = std::numeric_limits<std::size_t>::max();
 };
 
 struct FileLayout {
@@ -36,12 +40,12 @@ struct FileLayout {
   // them; lengths stay. Null: nothing changes.
   std::function<std::vector<std::string>(const std::vector<std::uint32_t>& sums)> finish;
 
-  void add(Segment::Kind kind, std::uint64_t size, std::size_t index) {
-    segments.push_back({kind, bytes, size, index});
+  void add(Segment::Kind kind, std::uint64_t size, std::size_t index, std::size_t entry) {
+    segments.push_back({kind, bytes, size, index, entry});
     bytes += size;
   }
   void add_fixed(std::string text) {
-    add(Segment::Kind::kFixed, text.size(), fixed.size());
+    add(Segment::Kind::kFixed, text.size(), fixed.size(), Segment::kNoEntry);
     fixed.push_back(std::move(text));
   }
 };

@@ -38,7 +38,7 @@ FileLayout lay_out_file(std::string name, std::vector<std::size_t> tensors,
     e.in_file(file.name);
     throw;
   }
-  for (const std::size_t i : tensors) file.add(Segment::Kind::kTensor, entries[i].bytes, i);
+  for (const std::size_t i : tensors) file.add(Segment::Kind::kTensor, entries[i].bytes, i, i);
   return file;
 }
 

@@ -21,23 +21,24 @@ constexpr std::uint64_t kAlignment = 64;  // as torch has it
 struct TorchRecord {
   Segment::Kind kind = Segment::Kind::kTensor;
   std::size_t index = 0;
+  std::size_t entry = 0;  // the first that lies in it
   std::uint64_t bytes = 0;
 };
 
 // Gives each storage its number. Storages that are one in the source stay one.
 class TorchRecords {
  public:
-  std::string key_of_raw(const RawStorage& storage) {
+  std::string key_of_raw(std::size_t entry, const RawStorage& storage) {
     const auto [known, fresh] =
         raw_numbers_.emplace(std::pair(storage.source.get(), storage.offset), records.size());
     if (fresh) {
-      records.push_back({Segment::Kind::kRaw, raw.size(), storage.bytes});
+      records.push_back({Segment::Kind::kRaw, raw.size(), entry, storage.bytes});
       raw.push_back(storage);
     }
     return std::to_string(known->second);
   }
   std::string key_of_tensor(std::size_t entry, std::uint64_t bytes) {
-    records.push_back({Segment::Kind::kTensor, entry, bytes});
+    records.push_back({Segment::Kind::kTensor, entry, entry, bytes});
     return std::to_string(records.size() - 1);
   }
 
@@ -76,7 +77,7 @@ class TorchState {
     if (!entry.tensor) {
       const StoredObject object = source_.object(entry.from);
       std::map<std::string, std::string> names;
-      for (const auto& [key, storage] : object.storages) names[key] = records_.key_of_raw(storage);
+      for (const auto& [key, storage] : object.storages) names[key] = records_.key_of_raw(at, storage);
       return Opaque{"",
                     rename_storages(object.pickle, [&](const std::string& key) { return names.at(key); })};
     }
@@ -104,7 +105,7 @@ class TorchState {
     const std::uint64_t id = source_.stored_tensor(*entry.tensor)->id;
     const RawStorage storage = source_.storage_of(id);
     write_stored_tensor(w, tensor, source_.torch_file()->tensors()[id].first_element,
-                        {source_.storage_type(id), storage.bytes, records_.key_of_raw(storage)});
+                        {source_.storage_type(id), storage.bytes, records_.key_of_raw(tensor.id, storage)});
   }
 
   Value unflattened() {
@@ -207,7 +208,7 @@ OutputLayout lay_out_torch(const std::vector<ConvertEntry>& entries, const Conve
       archive_parts(name, program, records, std::vector<std::uint32_t>(records.size()));
   for (std::size_t i = 0; i < records.size(); ++i) {
     file.add_fixed(std::move(parts[i]));
-    file.add(records[i].kind, records[i].bytes, records[i].index);
+    file.add(records[i].kind, records[i].bytes, records[i].index, records[i].entry);
   }
   file.add_fixed(std::move(parts.back()));
   file.finish = [=](const std::vector<std::uint32_t>& sums) {

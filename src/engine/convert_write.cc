@@ -16,6 +16,7 @@
 #include "engine/joined_sum.h"
 #include "engine/parallel.h"
 #include "format/hf_names.h"
+#include "storage/space.h"
 
 namespace cairn {
 namespace {
@@ -73,8 +74,7 @@ class OutputWriter {
                const ConvertSource& source, const ConvertOptions& options)
       : to_(to), entries_(entries), source_(source), options_(options) {
     for (FileLayout& file : layout.files) {
-      const CreateOptions create{file.bytes, options.overwrite, options.durable};
-      files_.push_back(std::make_unique<OutputFile>(file, to.create(file.name, create)));
+      files_.push_back(std::make_unique<OutputFile>(file, create(file)));
       total_ = checked_add(total_, file.bytes);
     }
     CAIRN_POINT("convert.files_created");
@@ -98,6 +98,17 @@ class OutputWriter {
   }
 
  private:
+  // A file that gets no room is refused before its first byte: the tensor is named at which the room would
+  // end.
+  std::unique_ptr<FileWriter> create(const FileLayout& file) const {
+    try {
+      return to_.create(file.name, {file.bytes, options_.overwrite, options_.durable});
+    } catch (Error& e) {
+      if (is_full(e)) name_tensor(file, to_.free_space().value_or(0), e);
+      throw;
+    }
+  }
+
   using Window = std::function<void(OutputFile& file, std::uint64_t offset, std::span<std::byte> buffer)>;
 
   void for_each_window(std::string_view phase, const Window& work) {
@@ -164,20 +175,28 @@ class OutputWriter {
                     if (sum && segment.kind == Segment::Kind::kRaw)
                       check_source(file.layout.raw[segment.index], *sum);
                   });
+    write(file, offset, window);
+  }
+
+  void write(OutputFile& file, std::uint64_t offset, ByteSpan bytes) const {
     try {
-      file.writer->write_at(offset, window);
+      file.writer->write_at(offset, bytes);
     } catch (Error& e) {
       name_tensor(file.layout, e.offset().value_or(offset), e);
       throw;
     }
   }
 
-  // Of the tensor that lies at an offset of the file.
+  // Of the first tensor that is not whole when the file ends at the offset; the last one when only what
+  // follows them all is missing.
   void name_tensor(const FileLayout& layout, std::uint64_t offset, Error& e) const {
-    const auto after = std::upper_bound(layout.segments.begin(), layout.segments.end(), offset,
-                                        [](std::uint64_t at, const Segment& s) { return at < s.offset; });
-    const Segment& segment = *std::prev(after);
-    if (segment.kind == Segment::Kind::kTensor) e.of_tensor(entries_[segment.index].from);
+    const Segment* found = nullptr;
+    for (const Segment& segment : layout.segments) {
+      if (segment.entry == Segment::kNoEntry) continue;
+      found = &segment;
+      if (segment.offset + segment.bytes > offset) break;
+    }
+    if (found != nullptr) e.of_tensor(entries_[found->entry].from);
   }
 
   void check_source(const RawStorage& raw, std::uint32_t sum) {
@@ -223,14 +242,14 @@ class OutputWriter {
   }
 
   // Headers that hold checksums get them now.
-  static void finish(OutputFile& file) {
+  void finish(OutputFile& file) const {
     FileLayout& layout = file.layout;
     if (!layout.finish) return;
     std::vector<std::string> fixed = layout.finish(file.sums.all());
     for (const Segment& segment : layout.segments) {
       if (segment.kind != Segment::Kind::kFixed || fixed[segment.index] == layout.fixed[segment.index])
         continue;
-      file.writer->write_at(segment.offset, std::as_bytes(std::span(fixed[segment.index])));
+      write(file, segment.offset, as_bytes(fixed[segment.index]));
     }
     layout.fixed = std::move(fixed);
   }

@@ -119,6 +119,14 @@ TEST(Faults, EachKindOfCallMayFail) {
   }
 }
 
+TEST(Faults, AFileThatGetsNoRoomNamesATensor) {
+  const Place place;
+  place.faults->fail({.call = FileCall::kCreate, .for_ever = true, .os_error = ENOSPC});
+  const std::string error = save_to(place, 1);
+  EXPECT_NE(error.find("tensor '"), std::string::npos) << error;
+  EXPECT_NE(error.find(".distcp"), std::string::npos) << error;
+}
+
 TEST(Faults, EachCallOfALoadMayFail) {
   const Place place;
   ASSERT_EQ(save_to(place, 1), "");

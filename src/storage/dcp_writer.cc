@@ -19,6 +19,7 @@
 #include "storage/file_stream.h"
 #include "storage/item_writer.h"
 #include "storage/publish.h"
+#include "storage/space.h"
 #include "storage/spread.h"
 
 namespace cairn {
@@ -40,10 +41,6 @@ void check(const WriteOptions& options) {
   if (options.memory_budget < kBuffersPerFile * kSmallestBuffer)
     bad(fmt::format("a memory budget of {} bytes; the least is {}", options.memory_budget,
                     kBuffersPerFile * kSmallestBuffer));
-}
-
-std::uint64_t bytes_of(const WriteItem& item) {
-  return static_cast<std::uint64_t>(item.chunk_storage_size().value_or(0));
 }
 
 class DcpWriter final : public StorageWriter {
@@ -70,10 +67,7 @@ class DcpWriter final : public StorageWriter {
   }
 
   std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
-    std::uint64_t needed = 0;
-    for (const SavePlan& plan : plans)
-      for (const WriteItem item : plan.items) needed = checked_add(needed, bytes_of(item));
-    check_space(needed);
+    check_space(*files_, plans, options_.low_space);
     return plans;
   }
 
@@ -116,17 +110,6 @@ class DcpWriter final : public StorageWriter {
     return role_.collective ? std::nullopt : std::optional(role_.rank);
   }
 
-  void check_space(std::uint64_t needed) const {
-    const std::optional<std::uint64_t> room = files_->free_space();
-    if (options_.low_space == OnLowSpace::kIgnore || !room || needed <= *room) return;
-    throw Error(ErrorCode::kIo,
-                fmt::format("the checkpoint has {} bytes, and there is room for {}: free some, "
-                            "or save elsewhere",
-                            needed, *room))
-        .in_file(files_->root())
-        .with_errno(ENOSPC);
-  }
-
   int file_count(std::uint64_t bytes) const {
     if (options_.files_per_rank > 0) return options_.files_per_rank;
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -160,6 +143,7 @@ class DcpWriter final : public StorageWriter {
   }
 
   struct Job;
+  std::unique_ptr<FileWriter> create(const Job& job) const;
   void write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& stream,
                   const ItemOptions& items);
   void report(std::uint64_t bytes);
@@ -195,13 +179,28 @@ void DcpWriter::report(std::uint64_t bytes) {
   role_.progress({"write", done_, total_});
 }
 
+// A file that gets no room is refused before its first byte: the tensor is named at which the room would end.
+std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
+  const bool replace = CAIRN_BUG("reuse-file-names");
+  try {
+    return files_->create(job.name, {.size = job.size, .replace = replace, .durable = options_.durable});
+  } catch (Error& e) {
+    if (!is_full(e) || job.positions.empty()) throw;
+    const std::uint64_t room = files_->free_space().value_or(0);
+    std::uint64_t end = 0;
+    const auto has_none = [&](std::size_t position) {
+      return (end += ItemWriter::most_bytes(bytes_of((*job.items)[position]), options_.alignment)) > room;
+    };
+    const auto found = std::find_if(job.positions.begin(), job.positions.end(), has_none);
+    e.of_tensor((*job.items)[found == job.positions.end() ? job.positions.back() : *found].index.fqn);
+    throw;
+  }
+}
+
 void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options,
                            const ItemOptions& items) {
   try {
-    const bool replace = CAIRN_BUG("reuse-file-names");
-    FileStream stream(
-        files_->create(job.name, {.size = job.size, .replace = replace, .durable = options_.durable}),
-        options);
+    FileStream stream(create(job), options);
     ItemWriter writer(stream, job.name, planner, pace, items);
     for (const std::size_t position : job.positions) {
       if (stop_) return;
@@ -227,7 +226,7 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
     total = checked_add(total, bytes_of(item));
   }
   const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
-  check_space(total);
+  check_space(*files_, {&plan, 1}, options_.low_space);
   done_ = 0;
   total_ = total;
   stop_ = false;

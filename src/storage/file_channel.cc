@@ -119,7 +119,7 @@ std::size_t FileChannel::write_direct(std::uint64_t offset, std::span<const std:
 
 void FileChannel::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   const std::uint64_t most = largest_file();
-  if (offset > most || bytes.size() > most - offset) fail("cannot write", offset, EFBIG);
+  if (offset > most || bytes.size() > most - offset) fail("cannot write", std::max(offset, most), EFBIG);
   while (!bytes.empty()) {
     std::size_t put = 0;
     if (const std::size_t body = aligned_part(bytes.data(), offset, bytes.size()); body > 0) {

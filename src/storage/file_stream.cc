@@ -51,19 +51,39 @@ void FileStream::write_jobs() {
       lock.unlock();
       std::exception_ptr failure;
       try {
-        CAIRN_POINT("stream.before_write");
-        file_->write_at(job.offset, job.bytes);
-        CAIRN_POINT("stream.after_write");
+        write(job);
       } catch (...) {
         failure = std::current_exception();
       }
       lock.lock();
+      written_ = job.offset + job.bytes.size();
       if (failure && !CAIRN_BUG("ignore-write-error")) failure_ = failure;
     }
     if (job.buffer >= 0) free_.push_back(job.buffer);
     --unfinished_;
     changed_.notify_all();
   }
+}
+
+void FileStream::write(const Job& job) {
+  CAIRN_POINT("stream.before_write");
+  try {
+    file_->write_at(job.offset, job.bytes);
+  } catch (Error& e) {
+    const std::uint64_t offset = e.offset().value_or(job.offset);
+    const std::lock_guard lock(mutex_);
+    const auto after = std::find_if(tensors_.begin(), tensors_.end(),
+                                    [&](const auto& tensor) { return tensor.first > offset; });
+    if (after != tensors_.begin()) e.of_tensor(std::prev(after)->second);
+    throw;
+  }
+  CAIRN_POINT("stream.after_write");
+}
+
+void FileStream::begin_tensor(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  while (tensors_.size() > 1 && tensors_[1].first <= written_) tensors_.pop_front();
+  tensors_.emplace_back(position_, name);
 }
 
 void FileStream::rethrow() {

@@ -20,7 +20,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/sink.h"
@@ -48,6 +50,9 @@ class FileStream final : public ByteSink {
   void pad(std::uint64_t bytes);  // zeros
   std::uint64_t position() const { return position_; }
 
+  // What is appended from here on is of this tensor: an error of the writing thread names it.
+  void begin_tensor(std::string_view name);
+
   // What is appended in between is one item: it gets a checksum of its own. So does a part of one.
   void begin_item();
   std::uint32_t end_item();  // its CRC-32; 0 without checksums
@@ -70,6 +75,7 @@ class FileStream final : public ByteSink {
     int buffer;  // to be freed afterwards; -1: the caller's memory
   };
   void write_jobs();
+  void write(const Job& job);
   void submit(Job job);
   void flush();
   void wait_until_idle();
@@ -95,6 +101,8 @@ class FileStream final : public ByteSink {
   std::size_t unfinished_ = 0;  // jobs not done yet
   bool stop_ = false;
   std::exception_ptr failure_;
+  std::uint64_t written_ = 0;                                  // the end of the last job that was done
+  std::deque<std::pair<std::uint64_t, std::string>> tensors_;  // where each begins; those behind written_ go
   std::thread thread_;
 };
 

@@ -111,5 +111,23 @@ TEST(FileStream, AnErrorOfAnyCallReachesTheCallerAndNothingAppears) {
   }
 }
 
+// Small tensors share a buffer, and are written while others are appended.
+TEST(FileStream, AnErrorOfTheWritingThreadNamesTheTensorWhoseBytesFailed) {
+  for (std::uint64_t n = 1; n <= 5; ++n) {
+    const auto faults = std::make_shared<Faults>();
+    faults->fail({.call = FileCall::kWrite, .nth = n, .os_error = ENOSPC});
+    const auto files = faulty_file_system(memory_file_system(), faults);
+    const Error error = error_of([&] {
+      FileStream stream(files->create("a"), kSmall);
+      for (int i = 0; i < 40; ++i) {
+        stream.begin_tensor(std::to_string(i));
+        stream.append(as_bytes(std::string(1000, 'x')));
+      }
+      stream.commit("a");
+    });
+    EXPECT_EQ(error.tensor(), std::to_string((n - 1) * kSmall.buffer_bytes / 1000)) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -22,6 +22,7 @@
 #include "storage/hf_layout.h"
 #include "storage/hf_publish.h"
 #include "storage/item_writer.h"
+#include "storage/space.h"
 #include "tensor/pieces.h"
 
 namespace cairn {
@@ -33,10 +34,6 @@ constexpr std::uint64_t kSmallestBuffer = 128U << 10;
 constexpr std::uint64_t kWoven = 1U << 20;  // bytes that are put together at a time
 constexpr std::size_t kNamed = 5;           // entries that an error names
 constexpr int kMostThreads = 16;
-
-std::uint64_t bytes_of(const WriteItem& item) {
-  return static_cast<std::uint64_t>(item.chunk_storage_size().value_or(0));
-}
 
 std::string list_of(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kNamed);
@@ -95,13 +92,10 @@ class HfWriter final : public StorageWriter {
   }
 
   std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
-    std::uint64_t needed = 0;
     std::map<int, std::size_t> writers;  // of each file
-    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
-      for (const WriteItem item : plans[rank].items) needed = checked_add(needed, bytes_of(item));
-      if (!options_.sharded) require_alone(plans[rank], rank, writers);
-    }
-    check_space(needed);
+    for (std::size_t rank = 0; rank < plans.size() && !options_.sharded; ++rank)
+      require_alone(plans[rank], rank, writers);
+    check_space(*files_, plans, options_.write.low_space);
     return plans;
   }
 
@@ -142,17 +136,6 @@ class HfWriter final : public StorageWriter {
                       known->second, rank, hf_file_name(file.index, largest_)))
           .of_tensor(file.entries.front().fqn);
     }
-  }
-
-  void check_space(std::uint64_t needed) const {
-    const std::optional<std::uint64_t> room = files_->free_space();
-    if (options_.write.low_space == OnLowSpace::kIgnore || !room || needed <= *room) return;
-    throw Error(ErrorCode::kIo,
-                fmt::format("the checkpoint has {} bytes, and there is room for {}: free some, "
-                            "or save elsewhere",
-                            needed, *room))
-        .in_file(files_->root())
-        .with_errno(ENOSPC);
   }
 
   std::string name_of_file(const HfFile& file) const;
@@ -239,6 +222,7 @@ void HfWriter::weave(const HfEntry& entry, ItemWriter& writer, FileStream& strea
 
 void HfWriter::write_entry(Job& job, ItemWriter& writer, FileStream& stream, Pace& pace,
                            const HfEntry& entry) {
+  stream.begin_tensor(entry.fqn);
   try {
     if (!entry.in_rows) return weave(entry, writer, stream, pace, job);
     for (const std::size_t position : entry.items) {
@@ -323,7 +307,7 @@ WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   }
   std::uint64_t total = 0;
   for (const WriteItem item : plan.items) total = checked_add(total, bytes_of(item));
-  check_space(total);
+  check_space(*files_, {&plan, 1}, options_.write.low_space);
   done_ = 0;
   total_ = total;
   stop_ = false;

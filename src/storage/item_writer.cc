@@ -76,6 +76,7 @@ std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, std::uint64_t a
 
 WriteResult ItemWriter::write(const WriteItem& item) {
   try {
+    stream_.begin_tensor(item.index.fqn);
     const std::optional<std::string> archive = planner_.resolve_archive(item);
     const Value value = archive ? Value() : planner_.resolve_data(item);
     const bool is_tensor = item.type != WriteItemType::kByteIO && !archive;

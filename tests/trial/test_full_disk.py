@@ -74,6 +74,27 @@ def test_a_disk_that_is_full_at_64_places_of_a_save(tmp_path: Path, kind: str) -
     fill_in_steps(kind, tmp_path, 64)
 
 
+# Where the room ends: in the first of the two tensors, in the second, and nowhere.
+ROOMS = {STATE_MIB / 4: "model.w", STATE_MIB * 3 / 4: "optim.exp_avg", STATE_MIB * 2: None}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("to", ["torch", "safetensors", "huggingface", "dcp"])
+def test_a_conversion_that_finds_no_room_names_the_tensor_and_leaves_nothing(
+    tmp_path: Path, to: str, room: float
+) -> None:
+    with disk_with_checkpoint("ext4", tmp_path) as (disk, run), disk.with_free(int(room * MIB)):
+        before = sorted(disk.place.rglob("*"))
+        made = disk.place / "made" / {"torch": "m.pt", "safetensors": "m.safetensors"}.get(to, "m")
+        done = command(CLI, "convert", run, made, "--to", to, "--skip-objects")
+        if ROOMS[room] is None:
+            assert done.returncode == 0, done.stderr
+            return
+        assert done.returncode == 1 and "No space left on device" in done.stderr, done.stderr
+        assert f"tensor '{ROOMS[room]}'" in done.stderr and str(made.parent) in done.stderr, done.stderr
+        assert sorted(disk.place.rglob("*")) == before
+
+
 def fail_to_write_back(kind: str, base: Path, rounds: int) -> None:
     """The disk says that there is room, takes the bytes, and cannot write them: fsync fails, once."""
     cellar = 24 * MIB if kind == "ext4" else 200 * MIB
