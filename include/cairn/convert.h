@@ -79,10 +79,12 @@ struct ConvertOptions {
 
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // at least 16 MiB
   int threads = 0;                                         // 0: as many as cores, at least 4 and at most 16
-  bool overwrite = false;  // otherwise a destination that is there is Error(kConflict)
-  bool verify = true;      // what was written is read again and compared before it appears
-  bool durable = true;     // false: a loss of power may cost the destination
-  bool dry_run = false;    // only say what would be written
+  // Otherwise a destination that is there is Error(kConflict). Files of a Hugging Face index that is replaced
+  // go when the new index is durable.
+  bool overwrite = false;
+  bool verify = true;    // what was written is read again and compared before it appears
+  bool durable = true;   // false: a loss of power may cost the destination
+  bool dry_run = false;  // only say what would be written
   Limits limits = {};
   ProgressCallback progress = {};  // phases "convert" and "verify"
   // Another thread may set it: Error(kCancelled) soon, and nothing is left behind.

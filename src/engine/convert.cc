@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/current_error.h"
@@ -16,6 +18,7 @@
 #include "engine/convert_write.h"
 #include "engine/formats.h"
 #include "format/safetensors.h"
+#include "storage/hf_publish.h"
 
 namespace cairn {
 namespace {
@@ -97,12 +100,35 @@ OutputLayout lay_out(Format to, const std::vector<ConvertEntry>& entries, const 
   return lay_out_torch(entries, source, file_name);
 }
 
-void convert_to_files(const std::vector<ConvertEntry>& entries, const ConvertSource& source,
-                      ConvertPlace& place, const ConvertOptions& options, ConvertReport& report) {
+// What the index names that is going to be replaced. The source may be among it, and is only read.
+std::set<std::string> files_of_old_index(const FileSystem& files, const std::string& source) {
+  std::set<std::string> old = named_by_index(files);
+  std::erase_if(old, [&](const std::string& name) {
+    std::error_code error;
+    return std::filesystem::equivalent(files.root() + "/" + name, source, error);
+  });
+  return old;
+}
+
+// The new index is durable by now, and names other files.
+void remove_old_files(FileSystem& files, std::set<std::string> old, const OutputLayout& layout,
+                      bool durable) {
+  for (const std::string& name : layout.file_of) old.erase(name);
+  for (const std::string& name : old) files.remove(name);
+  if (durable && !old.empty()) files.sync_directory();
+}
+
+void convert_to_files(const std::string& path, const std::vector<ConvertEntry>& entries,
+                      const ConvertSource& source, ConvertPlace& place, const ConvertOptions& options,
+                      ConvertReport& report) {
   OutputLayout layout = lay_out(report.to, entries, source, place.file_name(), options);
   fill(report, layout, entries);
   if (options.dry_run) return;
+  const bool replaces_index = report.to == Format::kHuggingFace && options.overwrite && options.index;
+  std::set<std::string> old;
+  if (replaces_index) old = files_of_old_index(*place.files(), path);
   const WrittenFiles written = write_files(*place.files(), layout, entries, source, options);
+  remove_old_files(*place.files(), std::move(old), layout, options.durable);
   report.read_back = written.read_back;
   report.verified = source.checks().verified() + written.source_checked;
 }
@@ -148,7 +174,7 @@ ConvertReport run_convert(const std::string& source, const std::string& destinat
   if (report.to == Format::kDcp) {
     convert_to_dcp(entries, from, place, options, report);
   } else {
-    convert_to_files(entries, from, place, options, report);
+    convert_to_files(source, entries, from, place, options, report);
   }
   CAIRN_POINT("convert.written");
   place.keep();

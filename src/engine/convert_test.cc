@@ -39,9 +39,10 @@ class Convert : public testing::Test {
     if (!fs::exists(path("dcp"))) save(small_state(), path("dcp"));
     return path("dcp");
   }
-  std::vector<std::string> left() const {
+  std::vector<std::string> left() const { return names_in(folder_.path()); }
+  static std::vector<std::string> names_in(const std::string& directory) {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_.path()))
+    for (const auto& entry : fs::directory_iterator(directory))
       names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
@@ -107,6 +108,34 @@ TEST_F(Convert, WritesADirectoryOfSafetensorsFilesWithItsIndexLast) {
   ASSERT_EQ(report.files.size(), 3U);
   EXPECT_EQ(report.files[0].name, "model-00001-of-00002.safetensors");
   EXPECT_EQ(report.files.back().name, "model.safetensors.index.json");
+}
+
+TEST_F(Convert, FilesOfAnIndexThatIsReplacedGo) {
+  ConvertOptions options = without_objects();
+  options.max_shard_size = 100;
+  convert(dcp(), path("hub"), options);
+  folder_.write("hub/tokenizer.json", "{}");
+  folder_.write("hub/model-00001-of-00009.safetensors", "in no index");
+  options.shards = 1;
+  options.max_shard_size = 0;
+  options.overwrite = true;
+  convert(dcp(), path("hub"), options);
+  expect_small_state(path("hub"));
+  EXPECT_EQ(names_in(path("hub")),
+            (std::vector<std::string>{"model-00001-of-00001.safetensors", "model-00001-of-00009.safetensors",
+                                      "model.safetensors.index.json", "tokenizer.json"}));
+}
+
+TEST_F(Convert, TheSourceStaysWhenTheIndexThatIsReplacedNamesIt) {
+  fs::create_directories(path("hub"));
+  convert(dcp(), path("hub/all.safetensors"), without_objects());
+  folder_.write("hub/model.safetensors.index.json",
+                R"({"metadata": {}, "weight_map": {"model.w": "all.safetensors"}})");
+  ConvertOptions options;
+  options.overwrite = true;
+  options.to = Format::kHuggingFace;
+  convert(path("hub/all.safetensors"), path("hub"), options);
+  expect_small_state(path("hub/all.safetensors"));
 }
 
 TEST_F(Convert, WritesTheFilesThatAreAskedForByAMapping) {

@@ -28,19 +28,6 @@ void write_index(FileSystem& files, bool durable, const std::vector<WrittenData>
   file->commit();
 }
 
-// The safetensors files that an index names.
-std::set<std::string> named_by_index(const FileSystem& files) {
-  std::set<std::string> named;
-  try {
-    for (const auto& [tensor, file] : read_safetensors_index(*files.open(kIndexFile)).weight_map)
-      if (file.find('/') == file.npos && file.ends_with(kSafetensorsEnding) && files.stat(file))
-        named.insert(file);
-  } catch (const Error&) {
-    // What it named cannot be known any more; those files stay.
-  }
-  return named;
-}
-
 std::set<std::string> old_files(const FileSystem& files, bool sharded, const std::vector<WrittenData>& all) {
   std::set<std::string> old;
   const bool has_index = files.stat(kIndexFile).has_value();
@@ -57,6 +44,18 @@ std::set<std::string> old_files(const FileSystem& files, bool sharded, const std
 }
 
 }  // namespace
+
+std::set<std::string> named_by_index(const FileSystem& files) {
+  std::set<std::string> named;
+  try {
+    for (const auto& [tensor, file] : read_safetensors_index(*files.open(kIndexFile)).weight_map)
+      if (file.find('/') == file.npos && file.ends_with(kSafetensorsEnding) && files.stat(file))
+        named.insert(file);
+  } catch (const Error&) {
+    // What it named cannot be known any more; those files stay.
+  }
+  return named;
+}
 
 std::string encode_renames(const HfRenames& renames) {
   std::string text;
