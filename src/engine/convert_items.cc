@@ -7,6 +7,7 @@
 
 #include "cairn/error.h"
 #include "engine/read_box.h"
+#include "engine/selection.h"
 #include "tensor/pieces.h"
 
 namespace cairn {
@@ -135,9 +136,7 @@ Tensor ConvertItems::read(const WriteItem& item) {
   const Box& box = item.tensor_data->chunk;
   const std::uint64_t bytes = static_cast<std::uint64_t>(box.volume()) * item_size(entry.dtype);
   Tensor tensor = memory_->take(entry.dtype, box.sizes, bytes);
-  Selection selection;
-  for (std::size_t d = 0; d < box.rank(); ++d) selection.push_back({box.offsets[d], box.sizes[d], 1});
-  source_.checkpoint().read_into(*entry.tensor, selection, tensor.view());
+  source_.checkpoint().read_into(*entry.tensor, selection_of(box), tensor.view());
   report(bytes);
   return tensor;
 }

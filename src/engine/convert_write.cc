@@ -15,6 +15,7 @@
 #include "cairn/error.h"
 #include "engine/joined_sum.h"
 #include "engine/parallel.h"
+#include "engine/selection.h"
 #include "format/hf_names.h"
 #include "storage/space.h"
 
@@ -26,12 +27,6 @@ namespace {
 constexpr std::uint64_t kMemoryWindow = 1U << 20;
 constexpr std::uint64_t kDiskWindow = 4U << 20;
 constexpr int kLeastThreads = 4, kMostThreads = 16;
-
-Selection selection_of(const Box& box) {
-  Selection selection;
-  for (std::size_t d = 0; d < box.rank(); ++d) selection.push_back({box.offsets[d], box.sizes[d], 1});
-  return selection;
-}
 
 // The sums of the segments of one file, as far as they are known.
 class SegmentSums {

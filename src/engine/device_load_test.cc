@@ -112,6 +112,18 @@ TEST_F(DeviceSave, WhatIsSavedIsWhatTheCallersStreamMade) {
   EXPECT_EQ(*load_into_new(folder / "run").find("t"), Value(numbered({100000}, 2)));
 }
 
+TEST_F(DeviceSave, CompressedTensorsThatAreLargerThanTheBudgetAreLoaded) {
+  add_usual();
+  SaveOptions options = saving();
+  options.write.transforms = {"zstd"};
+  save(state, folder / "packed", options);
+  make_target();
+  LoadOptions small = loading();
+  small.read.memory_budget = 4 << 20;
+  load(target, folder / "packed", small);
+  expect_loaded();
+}
+
 TEST_F(DeviceSave, TensorsOfADeviceAreLoaded) {
   add_usual();
   save(state, folder / "run", saving());

@@ -16,18 +16,13 @@
 #include "engine/hf_quantized.h"
 #include "engine/read_box.h"
 #include "engine/read_run.h"
+#include "engine/selection.h"
 #include "tensor/pieces.h"
 
 namespace cairn {
 namespace {
 
 constexpr std::uint64_t kTileBytes = 2 << 20;  // of the result
-
-Selection selection_of(const Box& box) {
-  Selection selection;
-  for (std::size_t d = 0; d < box.rank(); ++d) selection.push_back({box.offsets[d], box.sizes[d], 1});
-  return selection;
-}
 
 // Counts what is read of it.
 class CountedSource final : public ByteSource {

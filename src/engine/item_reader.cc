@@ -7,31 +7,15 @@
 
 #include "base/hash.h"
 #include "engine/read_to_device.h"
+#include "engine/selection.h"
 #include "engine/stored_item.h"
 #include "engine/torch_elements.h"
-#include "engine/transforms.h"
 
 namespace cairn {
 namespace {
 
 constexpr std::uint64_t kLargeInMemory = 1 << 20;  // smaller items are not worth asking for memory
 constexpr std::uint64_t kLeastCache = 8;           // blocks
-
-Selection selection_of(const ReadItem& item) {
-  Selection selection;
-  for (std::size_t d = 0; d < item.lengths.rank(); ++d)
-    selection.push_back({item.storage_offsets[d], item.lengths[d], 1});
-  return selection;
-}
-
-// What an item needs while it is read: its bytes, and what its transforms make of them.
-std::uint64_t memory_for(const WantedItem& wanted) {
-  if (wanted.transforms->empty()) return wanted.length;
-  const std::uint64_t plain = wanted.tensor == nullptr
-                                  ? wanted.length
-                                  : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype) / 2;
-  return saturating_add(wanted.length, plain);
-}
 
 void check_crc(ByteSpan storage, std::uint32_t expected, std::uint64_t offset) {
   const std::uint32_t crc = crc32(storage);
@@ -191,6 +175,7 @@ void ItemReader::read_small(std::size_t at, const PlannedSource& source, Scratch
   if (wanted.tensor != nullptr && wanted.needed == 0) {
     return planner_.commit_tensor(*wanted.item, destination(at));
   }
+  if (is_too_large(wanted) && read_streamed(at, scratch)) return;
   std::optional<MemoryBudget::Claim> claim;
   if (const std::uint64_t memory = memory_for(wanted); memory > kLargeInMemory)
     claim.emplace(memory_, memory);
@@ -214,20 +199,6 @@ void ItemReader::read_small(std::size_t at, const PlannedSource& source, Scratch
     throw told(e, wanted);
   }
   if (wanted.length > kLargeInMemory) scratch.bytes = {};
-}
-
-void ItemReader::read_transformed(std::size_t at, const std::string& name, Scratch& scratch) {
-  const WantedItem& wanted = work_.items[at];
-  const std::uint64_t most = wanted.tensor == nullptr
-                                 ? most_object_bytes(wanted.length, options_.limits)
-                                 : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
-  const auto stored = memory_source({scratch.bytes.data(), scratch.bytes.size()}, name);
-  const std::string plain = undo_transforms_in_memory(*stored, *wanted.transforms, most);
-  if (wanted.tensor != nullptr) {
-    read_tensor(at, as_bytes(plain), name, scratch);
-  } else {
-    read_object(at, as_bytes(plain), name);
-  }
 }
 
 void ItemReader::read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch) {
@@ -291,7 +262,7 @@ void ItemReader::run_large(const ReadUnit& unit, Scratch& scratch) {
   try {
     if (wanted.needed > 0) {
       open_large(large, unit.first);
-      Selection selection = selection_of(*wanted.item);
+      Selection selection = selection_of({wanted.item->storage_offsets, wanted.item->lengths});
       TensorView to = large.to;
       if (unit.parts > 1) {
         const std::int64_t count = wanted.item->lengths[large.axis];

@@ -58,6 +58,12 @@ class ItemReader {
   void finish_unit(std::uint32_t file);
   void run_small(const ReadUnit& unit, Scratch& scratch);
   void read_small(std::size_t at, const PlannedSource& source, Scratch& scratch);
+  // Of compressed items: item_reader_packed.cc.
+  static std::uint64_t memory_for(const WantedItem& wanted);
+  bool is_too_large(const WantedItem& wanted) const;
+  bool read_streamed(std::size_t at, Scratch& scratch);
+  static void stream_to(const TensorView& to, const StoredElements& elements, const ReadItem& item,
+                        Scratch& scratch);
   void read_transformed(std::size_t at, const std::string& name, Scratch& scratch);
   void read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch);
   void deliver(std::size_t at, const TensorView& chunk, Scratch& scratch);

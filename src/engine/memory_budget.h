@@ -13,6 +13,8 @@ class MemoryBudget {
  public:
   explicit MemoryBudget(std::uint64_t bytes) : total_(bytes), left_(bytes) {}
 
+  std::uint64_t total() const { return total_; }
+
   class Claim {
    public:
     Claim(MemoryBudget& budget, std::uint64_t bytes)

@@ -65,6 +65,13 @@ Box in_tensor(const Box& result, const Selection& selection) {
 
 }  // namespace
 
+Selection selection_of(const Box& box) {
+  Selection selection;
+  selection.reserve(box.rank());
+  for (std::size_t d = 0; d < box.rank(); ++d) selection.push_back({box.offsets[d], box.sizes[d], 1});
+  return selection;
+}
+
 Selection complete_selection(const Selection& selection, const Shape& shape) {
   if (selection.size() > shape.rank()) {
     throw Error(ErrorCode::kInvalidArgument,

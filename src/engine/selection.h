@@ -12,6 +12,9 @@ namespace cairn {
 // shape, or has a step below 1, or there are more ranges than dimensions.
 Selection complete_selection(const Selection& selection, const Shape& shape);
 
+// Every element of a box.
+Selection selection_of(const Box& box);
+
 // How many elements a complete selection takes in each dimension.
 Shape shape_of(const Selection& selection);
 

@@ -12,15 +12,13 @@
 #include "base/file_limit.h"
 #include "base/sink.h"
 #include "cairn/error.h"
-
-#ifdef CAIRN_HAVE_ZSTD
-#include <zstd.h>
-#endif
+#include "engine/zstd_decoder.h"
 
 namespace cairn {
 namespace {
 
 [[maybe_unused]] constexpr std::string_view kZstd = "stream.zstd/1";
+[[maybe_unused]] constexpr std::size_t kPiece = 128U << 10;  // bytes that are unpacked at a time
 
 // A source that keeps its bytes itself.
 struct OwnedBytes {
@@ -37,37 +35,13 @@ std::shared_ptr<const ByteSource> source_of(std::string bytes, std::string name)
 
 #ifdef CAIRN_HAVE_ZSTD
 
-void check_zstd(std::size_t result, std::uint64_t at) {
-  if (ZSTD_isError(result) == 0) return;
-  throw Error(ErrorCode::kCorrupt, fmt::format("broken zstd stream: {}", ZSTD_getErrorName(result))).at(at);
-}
-
-// The output grows as bytes really come out, so a stream that promises much costs nothing.
 void unzstd(const ByteSource& item, std::uint64_t max_bytes, ByteSink& sink) {
-  std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
-  if (context == nullptr) throw std::bad_alloc();
-  std::uint64_t put = 0;
-  std::vector<std::byte> in(std::min<std::uint64_t>(item.size(), 1 << 20));
-  std::vector<std::byte> out(ZSTD_DStreamOutSize());
-  std::size_t more = 1;  // 0: a frame is complete
-  for (std::uint64_t at = 0; at < item.size();) {
-    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(item.size() - at, in.size()));
-    item.read_at(at, std::span(in).first(piece));
-    ZSTD_inBuffer from{in.data(), piece, 0};
-    ZSTD_outBuffer to{out.data(), out.size(), 0};
-    do {
-      to.pos = 0;
-      more = ZSTD_decompressStream(context.get(), &to, &from);
-      check_zstd(more, at + from.pos);
-      if (to.pos > max_bytes - put) {
-        throw Error(ErrorCode::kLimit, fmt::format("a zstd stream that gives more than {} bytes", max_bytes));
-      }
-      sink.append(std::span(out).first(to.pos));
-      put += to.pos;
-    } while (from.pos < from.size || (to.pos == to.size && more != 0));
-    at += piece;
+  ZstdDecoder decoder(item, max_bytes);
+  std::vector<std::byte> piece(kPiece);
+  for (std::size_t got = piece.size(); got == piece.size();) {
+    got = decoder.read(piece);
+    sink.append(std::span(piece).first(got));
   }
-  if (more != 0) throw Error(ErrorCode::kCorrupt, "the zstd stream ends in the middle").at(item.size());
 }
 
 #endif
@@ -146,6 +120,14 @@ void undo(const ByteSource& item, const std::string& transform, [[maybe_unused]]
 }
 
 }  // namespace
+
+bool can_be_streamed([[maybe_unused]] const std::vector<std::string>& transforms) {
+#ifdef CAIRN_HAVE_ZSTD
+  return transforms.size() == 1 && transforms.front() == kZstd;
+#else
+  return false;
+#endif
+}
 
 std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,
                                       std::uint64_t max_bytes) {

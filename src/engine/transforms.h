@@ -25,6 +25,9 @@ std::shared_ptr<const ByteSource> undo_transforms_anywhere(const ByteSource& ite
                                                            std::uint64_t most_in_memory,
                                                            const std::string& directory);
 
+// Whether an UnpackedSource can undo them.
+bool can_be_streamed(const std::vector<std::string>& transforms);
+
 // The same, as the bytes themselves.
 std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,
                                       std::uint64_t max_bytes);
