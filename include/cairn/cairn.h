@@ -60,6 +60,7 @@ struct SaveResult {
   std::uint64_t bytes = 0;            // this rank wrote
   std::uint64_t plan_bytes = 0;       // this rank sent and received to agree on the plan
   std::uint64_t bytes_exchanged = 0;  // the same, results and checksums included
+  std::vector<std::string> warnings;  // of this rank's writer (OnLowSpace::kWarn)
 };
 
 // When it returns, the checkpoint is there on every rank, whole, and with `durable` it survives a loss of

@@ -87,12 +87,20 @@ class StorageWriter {
   // the checkpoint appeared all the same.
   virtual void abandon() noexcept {}
 
+  // What the caller should know of this save, though it went on. Asked on every rank when it is done.
+  virtual std::vector<std::string> warnings() const { return {}; }
+
   // Whether the checkpoint of this save is there: asked by a rank that never heard how the save ended.
   virtual bool is_published() { return false; }
 };
 
-// What to do when the file system seems too small for what is going to be written.
-enum class OnLowSpace : std::uint8_t { kError, kIgnore };
+// What to do when the file system seems too small for what is going to be written, before the first byte of
+// it is. Items that are compressed are counted as they are before that.
+enum class OnLowSpace : std::uint8_t {
+  kError,
+  kIgnore,
+  kWarn,  // go on, and say so in SaveResult::warnings
+};
 
 struct WriteOptions {
   bool overwrite = true;   // a checkpoint of this id is replaced; otherwise Error(kConflict)

@@ -88,6 +88,7 @@ class WriteOptions(TypedDict, total=False):
     transforms: list[str]
     memory_budget: int
     bytes_per_second: int
+    low_space: str  # "error", "warn", "ignore"
 
 class SaveOptions(WriteOptions, total=False):
     coordinator_rank: int
@@ -109,6 +110,7 @@ class LoadOptions(TypedDict, total=False):
 class SaveReport(TypedDict):
     save_id: str
     bytes: int
+    warnings: list[str]
 
 class ReadReport(TypedDict):
     """Bytes of files."""

@@ -27,7 +27,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str], **options: Unpack[
     When it returns, the checkpoint is there, whole, and survives a loss of power. When it raises, Ctrl-C
     included, the checkpoint that was there before still is. Options: overwrite=False, durable=False,
     checksums=False, strong_hashes=True, files_per_rank=N, transforms=["zstd"], memory_budget=BYTES,
-    bytes_per_second=N, deadline=SECONDS, progress=f(phase, done, total).
+    bytes_per_second=N, low_space="error", "warn" or "ignore", deadline=SECONDS, progress=f(phase, done, total).
     """
     return _engine.save_plain(_state(state), os.fspath(path), _for_saving, options)
 

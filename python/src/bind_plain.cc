@@ -45,9 +45,11 @@ nb::dict save_plain(const nb::dict& state, const std::filesystem::path& path, nb
   const StateDict values = to_state(state, describe, kept);
   SaveResult result;
   run_alone([&] { result = save(values, path.string(), save_options); }, cancelled);
+  log_warnings(result.warnings);
   nb::dict report;
   report["save_id"] = to_str(to_string(result.save_id));
   report["bytes"] = result.bytes;
+  report["warnings"] = nb::cast(result.warnings);
   return report;
 }
 

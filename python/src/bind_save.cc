@@ -16,11 +16,13 @@ namespace cairn::python {
 namespace {
 
 nb::dict to_python(SaveResult result) {
+  log_warnings(result.warnings);
   nb::dict report;
   report["save_id"] = to_str(to_string(result.save_id));
   report["bytes"] = result.bytes;
   report["plan_bytes"] = result.plan_bytes;
   report["bytes_exchanged"] = result.bytes_exchanged;
+  report["warnings"] = nb::cast(result.warnings);
   report["metadata"] = nb::cast(std::const_pointer_cast<Metadata>(result.metadata));
   return report;
 }

@@ -21,6 +21,14 @@ Verify to_verify(nb::handle name) {
   throw Error(ErrorCode::kInvalidArgument, "verify is 'none', 'usual' or 'full', not '" + text + "'");
 }
 
+OnLowSpace to_low_space(nb::handle name) {
+  const std::string text = nb::cast<std::string>(name);
+  if (text == "error") return OnLowSpace::kError;
+  if (text == "warn") return OnLowSpace::kWarn;
+  if (text == "ignore") return OnLowSpace::kIgnore;
+  throw Error(ErrorCode::kInvalidArgument, "low_space is 'error', 'warn' or 'ignore', not '" + text + "'");
+}
+
 bool apply_write(const std::string& name, nb::handle value, WriteOptions& write) {
   if (name == "overwrite")
     write.overwrite = nb::cast<bool>(value);
@@ -40,6 +48,8 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
     write.memory_budget = nb::cast<std::uint64_t>(value);
   else if (name == "bytes_per_second")
     write.bytes_per_second = nb::cast<std::uint64_t>(value);
+  else if (name == "low_space")
+    write.low_space = to_low_space(value);
   else
     return false;
   return true;

@@ -9,7 +9,7 @@ namespace cairn::python {
 
 // Those of a save and of its writing: "coordinator_rank", "use_collectives", "deadline" (seconds),
 // "overwrite", "files_per_rank", "durable", "checksums", "strong_hashes", "transforms", "memory_budget",
-// "bytes_per_second", "progress".
+// "bytes_per_second", "low_space" ("error", "warn", "ignore"), "progress".
 void apply(nb::dict options, SaveOptions& save);
 void apply(nb::dict options, WriteOptions& write);
 // Those of a load: "coordinator_rank", "deadline", "verify" ("none", "usual", "full"), "threads",

@@ -77,6 +77,12 @@ std::string to_text(nb::handle text) {
   return {utf8, static_cast<std::size_t>(size)};
 }
 
+void log_warnings(const std::vector<std::string>& warnings) {
+  if (warnings.empty()) return;
+  const nb::object logger = nb::module_::import_("logging").attr("getLogger")("cairn");
+  for (const std::string& text : warnings) logger.attr("warning")("%s", to_str(text));
+}
+
 nb::bytes to_bytes(std::string_view bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
 std::string_view bytes_of(nb::handle bytes) {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cairn/tensor.h"
 
@@ -37,6 +38,9 @@ DType to_dtype(nb::handle name);     // "float32"
 void bind_errors(nb::module_& m);
 // A Python exception that was raised inside a callback, as an Error that can travel between ranks.
 [[noreturn]] void throw_as_error(nb::python_error& raised);
+
+// Tells the logger "cairn", which is Python's to show or not.
+void log_warnings(const std::vector<std::string>& warnings);
 
 // Calls f with the GIL held; what it raises becomes an Error.
 template <class F> auto with_python(const F& f) {

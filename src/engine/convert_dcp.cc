@@ -71,6 +71,7 @@ class ReadBackWriter final : public StorageWriter {
   }
   void abandon() noexcept override { inner_->abandon(); }
   bool is_published() override { return inner_->is_published(); }
+  std::vector<std::string> warnings() const override { return inner_->warnings(); }
 
  private:
   void read_back(const Manifest& written) {

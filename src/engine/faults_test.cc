@@ -127,6 +127,25 @@ TEST(Faults, AFileThatGetsNoRoomNamesATensor) {
   EXPECT_NE(error.find(".distcp"), std::string::npos) << error;
 }
 
+TEST(Faults, LowSpaceIsAnErrorAWarningOrNothing) {
+  const Place place;
+  place.faults->set_room(100);
+  const auto save_with = [&](OnLowSpace low_space) {
+    const auto writer = dcp_writer(place.files, {.low_space = low_space});
+    return save(trainer_state(0, 1, 1), "memory", {.writer = writer.get()});
+  };
+  const Error error = error_of([&] { save_with(OnLowSpace::kError); });
+  EXPECT_TRUE(mentions(error, "room for 100") && mentions(error, "tensor 'model.w'")) << error.what();
+  EXPECT_TRUE(place.files->list().empty());
+  EXPECT_TRUE(save_with(OnLowSpace::kIgnore).warnings.empty());
+  const std::vector<std::string> warnings = save_with(OnLowSpace::kWarn).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("room for 100"), std::string::npos) << warnings[0];
+  EXPECT_EQ(version_in(place), 1);
+  place.faults->set_room(std::nullopt);
+  EXPECT_TRUE(save_with(OnLowSpace::kWarn).warnings.empty());
+}
+
 TEST(Faults, EachCallOfALoadMayFail) {
   const Place place;
   ASSERT_EQ(save_to(place, 1), "");

@@ -206,6 +206,22 @@ TEST_F(HfStorage, OldFilesGoWhenTheNewIndexIsDurable) {
   EXPECT_EQ(std::count_if(sync, calls.end(), is(FileCall::kRemove)), 2);
 }
 
+TEST_F(HfStorage, LowSpaceMayBeAWarning) {
+  const auto faults = std::make_shared<Faults>();
+  files = faulty_file_system(memory_file_system(), faults);
+  faults->set_room(100);
+  const auto save_with = [&](OnLowSpace low_space) {
+    HfWriteOptions options;
+    options.write.low_space = low_space;
+    const auto writer = hf_writer(files, options);
+    StateDict state;
+    state.set("w", Value(arange({100})));
+    return save(state, "memory", {.writer = writer.get()}).warnings;
+  };
+  EXPECT_TRUE(mentions(error_of([&] { save_with(OnLowSpace::kError); }), "room for 100"));
+  EXPECT_EQ(save_with(OnLowSpace::kWarn).size(), 1U);
+}
+
 TEST_F(HfStorage, AMissingShardIsNoticed) {
   save_on(3, 1);
   files->remove("shard-00002-model-00001-of-00001.safetensors");

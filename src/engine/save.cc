@@ -95,6 +95,7 @@ class Saving {
       throw;
     }
     result_.save_id = role_.save_id;
+    result_.warnings = writer_->warnings();
     result_.bytes_exchanged = steps_.bytes_exchanged();
     return std::move(result_);
   }

@@ -60,6 +60,7 @@ class DcpWriter final : public StorageWriter {
 
   void set_up_storage_writer(const WriterRole& role) override {
     role_ = role;
+    warnings_.clear();
     written_.clear();
     publication_.reset();
     if (role.is_coordinator || !role.collective)
@@ -67,7 +68,7 @@ class DcpWriter final : public StorageWriter {
   }
 
   std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
-    check_space(*files_, plans, options_.low_space);
+    check_space(*files_, plans, options_.low_space, warnings_);
     return plans;
   }
 
@@ -103,6 +104,7 @@ class DcpWriter final : public StorageWriter {
     publication_.reset();
   }
 
+  std::vector<std::string> warnings() const override { return warnings_; }
   bool is_published() override { return is_published_by(*files_, role_.save_id, local_rank()); }
 
  private:
@@ -154,6 +156,7 @@ class DcpWriter final : public StorageWriter {
   WriterRole role_;
   std::unique_ptr<Publication> publication_;
   std::vector<std::string> written_;  // files of this rank that may be there
+  std::vector<std::string> warnings_;
 
   std::mutex mutex_;  // guards what the writing threads share, below
   std::uint64_t done_ = 0;
@@ -226,7 +229,7 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
     total = checked_add(total, bytes_of(item));
   }
   const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
-  check_space(*files_, {&plan, 1}, options_.low_space);
+  check_space(*files_, {&plan, 1}, options_.low_space, warnings_);
   done_ = 0;
   total_ = total;
   stop_ = false;

@@ -112,7 +112,10 @@ class FaultyFileSystem final : public FileSystem {
   std::unique_ptr<FileLock> lock(std::string_view name) override {
     return guarded(*faults_, {FileCall::kLock, std::string(name)}, [&] { return inner_->lock(name); });
   }
-  std::optional<std::uint64_t> free_space() const override { return inner_->free_space(); }
+  std::optional<std::uint64_t> free_space() const override {
+    const std::optional<std::uint64_t> said = faults_->room();
+    return said ? said : inner_->free_space();
+  }
 
  private:
   std::unique_ptr<FileSystem> inner_;
@@ -137,6 +140,16 @@ void Faults::clear() {
   faults_.clear();
   trace_.clear();
   fired_ = 0;
+}
+
+void Faults::set_room(std::optional<std::uint64_t> bytes) {
+  const std::lock_guard lock(mutex_);
+  room_ = bytes;
+}
+
+std::optional<std::uint64_t> Faults::room() const {
+  const std::lock_guard lock(mutex_);
+  return room_;
 }
 
 std::vector<Faults::Call> Faults::trace() const {

@@ -57,6 +57,10 @@ class Faults {
   void fail(const Fault& fault);
   void clear();  // no more faults; the count begins anew
 
+  // What free_space() says; nullopt: what it really is.
+  void set_room(std::optional<std::uint64_t> bytes);
+  std::optional<std::uint64_t> room() const;
+
   std::vector<Call> trace() const;  // every call since the last clear()
   std::uint64_t fired() const;      // how many calls met a fault
 
@@ -68,6 +72,7 @@ class Faults {
   std::vector<std::pair<Fault, std::uint64_t>> faults_;  // and how many calls each has counted
   std::vector<Call> trace_;
   std::uint64_t fired_ = 0;
+  std::optional<std::uint64_t> room_;
 };
 
 std::unique_ptr<FileSystem> faulty_file_system(std::unique_ptr<FileSystem> inner,

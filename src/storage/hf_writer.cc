@@ -53,6 +53,7 @@ class HfWriter final : public StorageWriter {
 
   void set_up_storage_writer(const WriterRole& role) override {
     role_ = role;
+    warnings_.clear();
     renames_.clear();
     lock_.reset();
     if (!role.collective)
@@ -95,7 +96,7 @@ class HfWriter final : public StorageWriter {
     std::map<int, std::size_t> writers;  // of each file
     for (std::size_t rank = 0; rank < plans.size() && !options_.sharded; ++rank)
       require_alone(plans[rank], rank, writers);
-    check_space(*files_, plans, options_.write.low_space);
+    check_space(*files_, plans, options_.write.low_space, warnings_);
     return plans;
   }
 
@@ -113,6 +114,8 @@ class HfWriter final : public StorageWriter {
     renames_.clear();
     lock_.reset();
   }
+
+  std::vector<std::string> warnings() const override { return warnings_; }
 
   // The coordinator gives the files their names when all is there.
   bool is_published() override {
@@ -152,6 +155,7 @@ class HfWriter final : public StorageWriter {
   WriterRole role_;
   std::unique_ptr<FileLock> lock_;
   HfRenames renames_;  // of this rank's files
+  std::vector<std::string> warnings_;
 
   std::mutex mutex_;  // guards what the writing threads share, below
   std::uint64_t done_ = 0;
@@ -307,7 +311,7 @@ WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   }
   std::uint64_t total = 0;
   for (const WriteItem item : plan.items) total = checked_add(total, bytes_of(item));
-  check_space(*files_, {&plan, 1}, options_.write.low_space);
+  check_space(*files_, {&plan, 1}, options_.write.low_space, warnings_);
   done_ = 0;
   total_ = total;
   stop_ = false;

@@ -15,7 +15,8 @@ std::uint64_t bytes_of(const WriteItem& item) {
   return static_cast<std::uint64_t>(item.chunk_storage_size().value_or(0));
 }
 
-void check_space(const FileSystem& files, std::span<const SavePlan> plans, OnLowSpace low_space) {
+void check_space(const FileSystem& files, std::span<const SavePlan> plans, OnLowSpace low_space,
+                 std::vector<std::string>& warnings) {
   if (low_space == OnLowSpace::kIgnore) return;
   const std::uint64_t room = files.free_space().value_or(std::numeric_limits<std::uint64_t>::max());
   std::uint64_t needed = 0;
@@ -27,12 +28,12 @@ void check_space(const FileSystem& files, std::span<const SavePlan> plans, OnLow
     }
   }
   if (!first) return;
-  throw Error(ErrorCode::kIo, fmt::format("the checkpoint has {} bytes, and there is room for {}: free some, "
+  Error error(ErrorCode::kIo, fmt::format("the checkpoint has {} bytes, and there is room for {}: free some, "
                                           "or save elsewhere",
-                                          needed, room))
-      .of_tensor(*first)
-      .in_file(files.root())
-      .with_errno(ENOSPC);
+                                          needed, room));
+  error.of_tensor(*first).in_file(files.root());
+  if (low_space == OnLowSpace::kError) throw error.with_errno(ENOSPC);
+  if (warnings.empty() || warnings.back() != error.what()) warnings.emplace_back(error.what());
 }
 
 bool is_full(const Error& error) { return error.os_error() == ENOSPC || error.os_error() == EDQUOT; }

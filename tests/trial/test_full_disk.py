@@ -74,6 +74,23 @@ def test_a_disk_that_is_full_at_64_places_of_a_save(tmp_path: Path, kind: str) -
     fill_in_steps(kind, tmp_path, 64)
 
 
+def test_a_compressed_save_that_seems_too_large_may_go_on_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cairn, np = pytest.importorskip("cairn"), pytest.importorskip("numpy")
+    state = {"w": np.zeros(4 * MIB, np.uint8)}
+    with disk_or_skip("ext4", tmp_path, 64 * MIB, 256 * MIB) as disk, disk.with_free(MIB):
+        with pytest.raises(cairn.Error, match="there is room for") as raised:
+            cairn.save(state, disk.place / "run", transforms=["zstd"])
+        assert raised.value.tensor == "w" and not caplog.records
+        report = cairn.save(state, disk.place / "run", transforms=["zstd"], low_space="warn")
+        assert [record.getMessage() for record in caplog.records] == report["warnings"]
+        assert "there is room for" in report["warnings"][0] and caplog.records[0].name == "cairn"
+        caplog.clear()
+        assert not cairn.save(state, disk.place / "run", transforms=["zstd"], low_space="ignore")["warnings"]
+        assert not caplog.records and not cairn.load(None, disk.place / "run")["w"].any()
+
+
 # Where the room ends: in the first of the two tensors, in the second, and nowhere.
 ROOMS = {STATE_MIB / 4: "model.w", STATE_MIB * 3 / 4: "optim.exp_avg", STATE_MIB * 2: None}
 
