@@ -5,6 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
+#include "base/test_errors.h"
+#include "format/zip.h"
+
 namespace cairn::zip_test {
 
 inline std::string from_hex(std::string_view hex) {
@@ -45,5 +49,30 @@ inline std::string torch_archive() {
 
 inline constexpr std::size_t kDirectoryAt = 568;
 inline constexpr std::size_t kSecondCentralAt = 628;
+
+template <class T> std::string with(std::string archive, std::size_t at, T value) {
+  store(archive.data() + at, value);
+  return archive;
+}
+
+inline std::string with_text(std::string archive, std::size_t at, std::string_view text) {
+  return archive.replace(at, text.size(), text);
+}
+
+inline ZipOptions with_deflate() {
+  ZipOptions options;
+  options.allow_deflate = true;
+  return options;
+}
+
+inline ZipReader open(const std::string& archive, const ZipOptions& options = {}, const Limits& limits = {}) {
+  return ZipReader(memory_source(as_bytes(archive)), options, limits);
+}
+
+// The code of the error that opening gives; fails the test when there is none.
+inline ErrorCode refusal(const std::string& archive, const ZipOptions& options = {},
+                         const Limits& limits = {}) {
+  return error_of([&] { open(archive, options, limits); }).code();
+}
 
 }  // namespace cairn::zip_test
