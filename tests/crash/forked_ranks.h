@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -16,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +22,7 @@
 
 #include "cairn/error.h"
 #include "failpoint.h"
+#include "promise.h"
 #include "socket_mail.h"
 
 namespace cairn {
@@ -40,10 +39,6 @@ struct Ended {
   std::map<std::string, long> reached;  // points, and how often; of a rank that was not killed
   bool killed() const { return status == -SIGKILL; }
 };
-
-inline void require(bool good, const std::string& what) {
-  if (!good) throw std::runtime_error(what);
-}
 
 class ForkedRanks {
  public:
@@ -95,7 +90,7 @@ class ForkedRanks {
       ended.after = Clock::now() - begin_;
       return ended;
     }
-    throw std::runtime_error(fmt::format("rank {} hangs", number));
+    throw BrokenPromise(fmt::format("rank {} hangs", number));
   }
 
   std::vector<Ended> wait_all() {
@@ -166,13 +161,9 @@ class ForkedRanks {
 // main() of a harness that is called NAME DIR TIMES SEED.
 template <class Harness> int run_harness(const char* name, int argc, char** argv) {
   if (argc != 4) return 2;
-  try {
+  return run_trial(name, fmt::format("seed {}", argv[3]), [&] {
     Harness(argv[1], static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10))).run(std::atoi(argv[2]));
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "{}: {} (seed {})\n", name, e.what(), argv[3]);
-    return 1;
-  }
-  return 0;
+  });
 }
 
 }  // namespace cairn

@@ -97,8 +97,8 @@ class Points {
     try {
       return try_to_play(scene, trial);
     } catch (const std::exception& e) {
-      throw std::runtime_error(fmt::format("{}, {} at {}:{} of rank {}: {}", scene.name(), trial.action,
-                                           trial.point, trial.nth, trial.victim, e.what()));
+      throw BrokenPromise(fmt::format("{}, {} at {}:{} of rank {}: {}", scene.name(), trial.action,
+                                      trial.point, trial.nth, trial.victim, e.what()));
     }
   }
 
@@ -178,28 +178,14 @@ class Points {
   int runs_ = 0;
 };
 
-std::vector<std::string> cut(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 4 || argc > 5) return 2;
   ::setenv("CAIRN_FAILPOINT_MS", "300", 1);
-  try {
+  return run_trial("kill_at_points", fmt::format("seed {}", argv[3]), [&] {
     std::filesystem::create_directories(argv[1]);
     const auto seed = static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10));
-    Points(argv[1], seed, cut(argc > 4 ? argv[4] : "")).run(std::atoi(argv[2]));
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "kill_at_points: {} (seed {})\n", e.what(), argv[3]);
-    return 1;
-  }
-  return 0;
+    Points(argv[1], seed, parts_of(argc > 4 ? argv[4] : "")).run(std::atoi(argv[2]));
+  });
 }

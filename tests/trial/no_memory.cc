@@ -92,7 +92,7 @@ class Trial {
     try {
       operation_.require_kept(succeeded);
     } catch (const std::exception& e) {
-      throw std::runtime_error(fmt::format("{}; {}", e.what(), succeeded ? "it succeeded" : said_));
+      throw BrokenPromise(fmt::format("{}; {}", e.what(), succeeded ? "it succeeded" : said_));
     }
     said_.clear();
     operation_.forget();

@@ -16,8 +16,10 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace cairn::trial {
@@ -129,11 +131,10 @@ template <class Call> long watch_bytes(OsRequest request, int fd, const Call& ca
 
 }  // namespace
 
-std::string_view name_of(OsCall call) {
-  constexpr std::array<std::string_view, 14> kNames = {"open", "read",   "write", "truncate", "allocate",
-                                                       "sync", "rename", "link",  "unlink",   "mkdir",
-                                                       "stat", "list",   "lock",  "close"};
-  return kNames.at(static_cast<std::size_t>(call));
+std::string watched_directory(const std::string& directory) {
+  ::setenv("CAIRN_IO", "buffered", 0);
+  std::filesystem::create_directories(directory);
+  return std::filesystem::canonical(directory).string();
 }
 
 OsWatch::OsWatch(std::string directory, OsWatcher& watcher) {

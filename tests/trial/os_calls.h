@@ -23,7 +23,6 @@
 #include <limits>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace cairn::trial {
 
@@ -43,7 +42,6 @@ enum class OsCall : std::uint8_t {
   kLock,
   kClose,
 };
-std::string_view name_of(OsCall call);  // "open", "read", ...
 
 struct OsRequest {
   OsCall call = OsCall::kOpen;
@@ -86,10 +84,15 @@ class OsWatcher {
   virtual OsResult on(const OsRequest& request, const OsProceed& proceed) = 0;
 };
 
+// Makes a directory if need be and gives its name as OsWatch takes it. From here on the library's calls come
+// this way: without another word in CAIRN_IO, files are written through the page cache and not through
+// io_uring.
+std::string watched_directory(const std::string& directory);
+
 // One at a time in a process. No watched call may be under way at its begin and at its end.
 class OsWatch {
  public:
-  // `directory` is there, and is named by an absolute path without links.
+  // `directory` is there, and is named by an absolute path without links: see watched_directory().
   OsWatch(std::string directory, OsWatcher& watcher);
   OsWatch(const OsWatch&) = delete;
   OsWatch& operator=(const OsWatch&) = delete;

@@ -1,5 +1,4 @@
-// os_faults DIR SEED ERRORS [only=save|overwrite|load|open|verify|gc|convert|reluctant]: system calls that
-// fail.
+// os_faults DIR SEED ERRORS [save|overwrite|load|open|verify|gc|convert|reluctant]: system calls that fail.
 //
 // Every call that the operating system gets for a save into a new directory, a save over a checkpoint, a
 // load, Checkpoint::open, verify(), a clean-up and a conversion fails in its turn: the n-th alone, and the
@@ -92,7 +91,7 @@ class Harness {
     }
     if (only.empty() || only == "reluctant")
       text += fmt::format("{}\"reluctant\": {}", text.empty() ? "" : ", ", be_reluctant());
-    if (text.empty()) throw std::invalid_argument("only=" + only + " is unknown");
+    if (text.empty()) throw std::invalid_argument("no such thing to try: " + only);
     fmt::print("{{{}}}\n", text);
   }
 
@@ -273,27 +272,16 @@ class Harness {
 
 std::vector<int> parse_errors(const std::string& list) {
   std::vector<int> errors;
-  for (std::size_t begin = 0; begin < list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    errors.push_back(kErrors.at(list.substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& name : parts_of(list)) errors.push_back(kErrors.at(name));
   return errors;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string only = argc == 5 ? argv[4] : "only=";
-  if (argc < 4 || argc > 5 || !only.starts_with("only=")) return 2;
-  ::setenv("CAIRN_IO", "buffered", 0);  // io_uring would pass by unseen
-  try {
-    fs::create_directories(argv[1]);
-    Harness(fs::canonical(argv[1]).string(), std::strtoull(argv[2], nullptr, 10))
-        .run(parse_errors(argv[3]), only.substr(5));
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "os_faults: {} (seed {})\n", e.what(), argv[2]);
-    return 1;
-  }
-  return 0;
+  if (argc < 4 || argc > 5) return 2;
+  return run_trial("os_faults", fmt::format("seed {}", argv[2]), [&] {
+    Harness(watched_directory(argv[1]), std::strtoull(argv[2], nullptr, 10))
+        .run(parse_errors(argv[3]), argc > 4 ? argv[4] : "");
+  });
 }

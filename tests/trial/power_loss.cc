@@ -1,4 +1,4 @@
-// power_loss DIR STATES SEED [only=save|overwrite|gc|convert]: what a loss of power leaves.
+// power_loss DIR STATES SEED [save|overwrite|gc|convert]: what a loss of power leaves.
 //
 // Saves, clean-ups and conversions run in DIR on real files, and all they ask of the system is recorded. From
 // that every state of the disk is made that a loss of power could have left (crash_states.h); each is loaded
@@ -73,7 +73,7 @@ class Harness {
       all += tally.at("states");
       text += fmt::format(", \"{}\": {}", name, json(tally));
     }
-    if (text.empty()) throw std::invalid_argument("only=" + only + " is unknown");
+    if (text.empty()) throw std::invalid_argument("no such thing to try: " + only);
     fmt::print("{{\"states\": {}{}}}\n", all, text);
   }
 
@@ -261,16 +261,9 @@ class Harness {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string only = argc == 5 ? argv[4] : "only=";
-  if (argc < 4 || argc > 5 || !only.starts_with("only=")) return 2;
-  ::setenv("CAIRN_IO", "buffered", 0);  // io_uring would pass by unseen
-  try {
-    fs::create_directories(argv[1]);
-    Harness(fs::canonical(argv[1]).string(), std::strtoull(argv[3], nullptr, 10))
-        .run(std::strtoull(argv[2], nullptr, 10), only.substr(5));
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "power_loss: {} (seed {})\n", e.what(), argv[3]);
-    return 1;
-  }
-  return 0;
+  if (argc < 4 || argc > 5) return 2;
+  return run_trial("power_loss", fmt::format("seed {}", argv[3]), [&] {
+    Harness(watched_directory(argv[1]), std::strtoull(argv[3], nullptr, 10))
+        .run(std::strtoull(argv[2], nullptr, 10), argc > 4 ? argv[4] : "");
+  });
 }

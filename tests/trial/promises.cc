@@ -1,15 +1,12 @@
 // promises DIR: a handful of promises that are tried one by one, where chance would seldom try them.
 //
 // Prints one JSON object; exits 1 when a promise is broken, after all were tried, with their names.
-#include <fmt/format.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +18,7 @@
 #include "engine/test_states.h"
 #include "format/manifest.h"
 #include "os_calls.h"
+#include "promise.h"
 #include "storage/dcp_names.h"
 
 namespace {
@@ -28,10 +26,6 @@ namespace {
 using namespace cairn;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
-
-void require(bool good, const std::string& what) {
-  if (!good) throw std::runtime_error(what);
-}
 
 // The code of the error that `call` throws.
 std::optional<ErrorCode> code_of(const std::function<void()>& call) {
@@ -224,10 +218,10 @@ const std::vector<Promise> kPromises = {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  ::setenv("CAIRN_IO", "buffered", 1);  // io_uring's calls cannot be made to fail here
+  const std::string place = trial::watched_directory(argv[1]);
   int broken = 0;
   for (const Promise& promise : kPromises) {
-    const std::string dir = fmt::format("{}/{}", fs::absolute(argv[1]).string(), &promise - kPromises.data());
+    const std::string dir = fmt::format("{}/{}", place, &promise - kPromises.data());
     fs::remove_all(dir);
     try {
       promise.keep(dir);

@@ -62,10 +62,6 @@ void check_entries(const Value* part, std::initializer_list<const char*> names, 
 
 }  // namespace
 
-void require(bool good, const std::string& what) {
-  if (!good) throw BrokenPromise(what);
-}
-
 void save_version(const std::string& directory, int version, const Cut& cut,
                   const std::function<void()>& done) {
   run_ranks(cut.ranks, [&](Group& group) {

@@ -4,21 +4,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "cairn/cairn.h"
 #include "cairn/storage.h"
+#include "promise.h"
 
 namespace cairn::trial {
-
-// Something that the library promises is not so.
-class BrokenPromise : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-void require(bool good, const std::string& what);
 
 // How a checkpoint is cut into files.
 struct Cut {

@@ -27,7 +27,7 @@ HARNESSES: dict[str, list[str]] = {
     "kill_save": ["kill_save", "DIR", "30", "SEED"],
     "stop_save": ["stop_save", "DIR", "2", "SEED"],
     "power_loss": ["power_loss", "DIR", "300", "SEED"],
-    "os_faults": ["os_faults", "DIR", "SEED", "EIO", "only=overwrite"],
+    "os_faults": ["os_faults", "DIR", "SEED", "EIO", "overwrite"],
     "simulate": ["simulate", "200", "SEED"],
 }
 
