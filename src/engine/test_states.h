@@ -30,19 +30,29 @@ inline Value part_of(const Tensor& whole, const MeshLayout& layout, int rank) {
   return Value(layout.shard(mine, whole.view().shape, rank));
 }
 
+// The states below; `part` makes what a rank has of a tensor that is cut.
+template <class Part> StateDict trainer_state_of(int version, const Part& part) {
+  StateDict state;
+  state.set("model", Dict{{"w", part(numbered({37, 24}, version))},
+                          {"b", Value(numbered({24}, version + 1))},
+                          {"empty", Value(numbered({0, 3}, version))},
+                          {"scalar", Value(numbered({}, version + 2))}});
+  state.set("optim", Dict{{"exp_avg", part(numbered({129, 40}, version + 3))}});
+  state.set("step", Value(version));
+  state.set("notes", Dict{{"name", Value("run")}, {"list", Value(List{Value(1), Value(2.5), Value("x")})}});
+  return state;
+}
+
 // What a small trainer has: sharded weights, a replicated one, optimizer state, plain objects. `version`
 // changes every element. Rank r of `ranks`, cut by rows or by columns.
 inline StateDict trainer_state(int rank, int ranks, int version, bool by_columns = false) {
   const MeshLayout layout = by_columns ? columns_over(ranks) : rows_over(ranks);
-  StateDict state;
-  state.set("model", Dict{{"w", part_of(numbered({37, 24}, version), layout, rank)},
-                          {"b", Value(numbered({24}, version + 1))},
-                          {"empty", Value(numbered({0, 3}, version))},
-                          {"scalar", Value(numbered({}, version + 2))}});
-  state.set("optim", Dict{{"exp_avg", part_of(numbered({129, 40}, version + 3), layout, rank)}});
-  state.set("step", Value(version));
-  state.set("notes", Dict{{"name", Value("run")}, {"list", Value(List{Value(1), Value(2.5), Value("x")})}});
-  return state;
+  return trainer_state_of(version, [&](const Tensor& whole) { return part_of(whole, layout, rank); });
+}
+
+// The same with all ranks' parts put together: what a load without a state to fill gives.
+inline StateDict whole_trainer_state(int version) {
+  return trainer_state_of(version, [](const Tensor& whole) { return Value(whole); });
 }
 
 }  // namespace cairn

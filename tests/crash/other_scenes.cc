@@ -137,12 +137,7 @@ class ConvertScene final : public Scene {
     const std::string back = place_ + "-back";
     fs::remove_all(back);
     convert(to_, back);
-    const StateDict state = load_into_new(back);
-    for (int i = 0; i < 3; ++i) {
-      const Value* found = state.find(fmt::format("large{}", i));
-      require(found != nullptr && *found == Value(numbered({1024, 256}, kVersion + i)),
-              "the destination is not what the source was");
-    }
+    require_large(load_into_new(back), kVersion);
     return true;
   }
 

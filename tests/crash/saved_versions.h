@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "cairn/cairn.h"
 #include "engine/test_states.h"
+#include "trainer_version.h"
 
 namespace cairn {
 
@@ -36,19 +36,18 @@ inline void save_version(Group& group, const std::string& dir, int version,
   save(state_of(group.rank(), version), dir, options);
 }
 
+inline void require_large(const StateDict& state, int version) {
+  for (int i = 0; i < 3; ++i) {
+    const Value* const found = state.find(fmt::format("large{}", i));
+    require(found != nullptr && *found == Value(numbered({1024, 256}, version + i)),
+            fmt::format("'large{}' is not that of version {}", i, version));
+  }
+}
+
 // The version of a whole state; throws when it is none.
 inline int version_of(const StateDict& state) {
-  const auto version = static_cast<int>(state.find("step")->get<std::int64_t>());
-  const auto same = [&](const char* name, const Tensor& tensor, const Value* found) {
-    if (found == nullptr || !(*found == Value(tensor)))
-      throw std::runtime_error(fmt::format("'{}' is not that of version {}", name, version));
-  };
-  const Dict& model = state.find("model")->get<Dict>();
-  same("model.w", numbered({37, 24}, version), model.find("w"));
-  same("model.b", numbered({24}, version + 1), model.find("b"));
-  same("optim.exp_avg", numbered({129, 40}, version + 3), state.find("optim")->get<Dict>().find("exp_avg"));
-  for (int i = 0; i < 3; ++i)
-    same("large", numbered({1024, 256}, version + i), state.find(fmt::format("large{}", i)));
+  const int version = trainer_version(state);
+  require_large(state, version);
   return version;
 }
 

@@ -14,25 +14,16 @@
 #include "cairn/gc.h"
 #include "cairn/verify.h"
 #include "damage_places.h"
-#include "engine/test_states.h"
 #include "failing_memory.h"
 #include "operation.h"
+#include "trainer_version.h"
 
 namespace cairn {
 
 namespace fs = std::filesystem;
 
 // The version of a checkpoint of one rank's trainer_state that is whole; throws when it is not.
-inline int whole_version(const fs::path& dir) {
-  const StateDict state = load_into_new(dir.string());
-  const auto version = static_cast<int>(state.find("step")->get<std::int64_t>());
-  const Dict& model = state.find("model")->get<Dict>();
-  require(*model.find("w") == Value(numbered({37, 24}, version)) &&
-              *model.find("b") == Value(numbered({24}, version + 1)) &&
-              *state.find("optim")->get<Dict>().find("exp_avg") == Value(numbered({129, 40}, version + 3)),
-          "the checkpoint is a mixture");
-  return version;
-}
+inline int whole_version(const fs::path& dir) { return trainer_version(load_into_new(dir.string())); }
 
 inline SaveOptions quick_save() {
   SaveOptions options;
@@ -209,8 +200,7 @@ inline void add_reads(Operations& all, const fs::path& folder) {
   all.push_back(std::make_unique<ReadOperation>(
       "load", [=] { *loaded = load_into_new(dir, std::nullopt, {.read = {.threads = 3}}); },
       [=] {
-        require(*loaded->find("optim")->get<Dict>().find("exp_avg") == Value(numbered({129, 40}, 4)),
-                "a load gave wrong values");
+        require_trainer(*loaded, 1);
         *loaded = StateDict();
       }));
   // Memory that runs out is no damage.

@@ -14,8 +14,7 @@
 
 #include "cairn/async.h"
 #include "cairn/cairn.h"
-#include "engine/test_states.h"
-#include "promise.h"
+#include "trainer_version.h"
 
 namespace {
 
@@ -68,6 +67,7 @@ class Saves {
       save(state, dir_, options_);
     }
     const StateDict loaded = load_into_new(dir_);
+    require_trainer(loaded, version);
     require(*loaded.find("large") == *state.find("large"), "what was loaded is not what was saved");
   }
 

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "cairn/cairn.h"
-#include "engine/test_states.h"
-#include "promise.h"
 #include "storage/faulty.h"
+#include "trainer_version.h"
 
 namespace {
 
@@ -126,6 +125,7 @@ void run(const std::string& dir, const std::string& what, int call, int deadline
   judge(ends, milliseconds(call), milliseconds(deadline));
   const StateDict state = load_into_new(dir);
   const int version = what == "save" && ends[0].error.empty() ? 2 : 1;
+  require_trainer(state, version);
   require(*state.find("part3") == Value(numbered({64, 1024}, version + 3)),
           "it is not the checkpoint it should be");
 }

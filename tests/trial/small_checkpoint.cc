@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "base/bytes.h"
 #include "base/sink.h"
 #include "base/source.h"
 #include "cairn/hugging_face.h"
-#include "engine/test_states.h"
 #include "format/dcp_metadata.h"
 #include "storage/dcp_names.h"
+#include "trainer_version.h"
 
 namespace cairn::trial {
 namespace {
@@ -32,32 +30,6 @@ ReadOptions read_options() {
   options.verify = Verify::kFull;
   options.threads = 1;
   return options;
-}
-
-// The tensors of a version, made once.
-const Dict& tensors_of(int version) {
-  static std::mutex mutex;
-  static std::map<int, Dict> known;
-  const std::lock_guard lock(mutex);
-  const auto [at, added] = known.try_emplace(version);
-  if (added) {
-    at->second = Dict{{"w", Value(numbered({37, 24}, version))},
-                      {"b", Value(numbered({24}, version + 1))},
-                      {"empty", Value(numbered({0, 3}, version))},
-                      {"scalar", Value(numbered({}, version + 2))},
-                      {"exp_avg", Value(numbered({129, 40}, version + 3))}};
-  }
-  return at->second;
-}
-
-void check_entries(const Value* part, std::initializer_list<const char*> names, int version) {
-  require(part != nullptr && part->is<Dict>() && part->get<Dict>().size() == names.size(),
-          "a part of the state is not what it was");
-  for (const char* name : names) {
-    const Value* const found = part->get<Dict>().find(name);
-    require(found != nullptr && *found == *tensors_of(version).find(name),
-            fmt::format("'{}' is not that of version {}", name, version));
-  }
 }
 
 }  // namespace
@@ -119,23 +91,10 @@ void make_stock(FileSystem& files) {
   file->commit();
 }
 
-void check_version(const StateDict& state, int version) {
-  require(state.find("step") != nullptr && *state.find("step") == Value(version), "another step");
-  check_entries(state.find("model"), {"w", "b", "empty", "scalar"}, version);
-  check_entries(state.find("optim"), {"exp_avg"}, version);
-  require(state.find("notes") != nullptr, "the notes are missing");
-}
-
-const Value& tensor_of(const std::string& name, int version) { return *tensors_of(version).find(name); }
-
 std::optional<int> version_in(const std::shared_ptr<const FileSystem>& files) {
   if (!files->stat(kMetadataName)) return std::nullopt;
   const auto reader = dcp_reader(files, read_options());
-  const StateDict state = load_into_new("memory", std::nullopt, {.reader = reader.get()});
-  require(state.find("step") != nullptr, "there is no step");
-  const auto version = static_cast<int>(state.find("step")->get<std::int64_t>());
-  check_version(state, version);
-  return version;
+  return trainer_version(load_into_new("memory", std::nullopt, {.reader = reader.get()}));
 }
 
 std::optional<int> version_in(const std::string& directory) {

@@ -38,11 +38,6 @@ void make_stock(FileSystem& files);
 std::optional<int> version_in(const std::shared_ptr<const FileSystem>& files);
 std::optional<int> version_in(const std::string& directory);
 
-// Whether a state that was loaded is that of a version, whole.
-void check_version(const StateDict& state, int version);
-
-const Value& tensor_of(const std::string& name, int version);  // "w", "b", "exp_avg"
-
 // Nothing but one checkpoint is there: no file of a dead save.
 void check_clean(const FileSystem& files, const Cut& cut);
 
