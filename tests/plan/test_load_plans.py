@@ -88,6 +88,8 @@ def test_local_plans_and_their_errors_are_torchs(probe, rng):
     metadata = Metadata(checkpoint_to_torch(checkpoint))
     want = outcome(lambda: default_planner.create_default_local_load_plan(theirs, metadata, not partial))
     got = probe(op="local_plan", checkpoint=checkpoint_to_json(checkpoint), state={"dict": state}, partial=partial)
+    if isinstance(got, dict):
+        got = {name: got[name] for name in ("error", "code")}  # and the tensor, which torch does not say
     assert got == want
 
 

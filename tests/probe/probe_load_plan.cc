@@ -3,34 +3,21 @@
 //
 // A box is [offsets, sizes]; a read item [type, dest, dest offsets, storage, storage offsets, lengths] with
 // an index as [fqn, offset, hint]. A checkpoint is [[fqn, null] or [fqn, dtype, size, [box...]]...]; a state
-// has
-// {"dict": [[key, value]...]}, {"list": [...]}, {"tensor": [dtype, size]}, {"sharded": [dtype, size,
-// [box...]]} and plain scalars. A request names its "op". A cairn::Error is answered as {"error": message,
-// "code": name}.
-#include <iostream>
-#include <nlohmann/json.hpp>
+// and an error are as probe_json.h has them. A request names its "op".
 #include <string>
 
 #include "cairn/error.h"
 #include "cairn/layout.h"
 #include "cairn/planner.h"
 #include "probe.h"
+#include "probe_json.h"
 
 namespace {
 
 using nlohmann::ordered_json;
 using namespace cairn;
+using cairn::json_of;
 
-Shape shape_from(const ordered_json& j) { return Shape(j.get<std::vector<std::int64_t>>()); }
-Box box_from(const ordered_json& j) { return {shape_from(j[0]), shape_from(j[1])}; }
-
-std::vector<Box> boxes_from(const ordered_json& j) {
-  std::vector<Box> boxes;
-  for (const ordered_json& box : j) boxes.push_back(box_from(box));
-  return boxes;
-}
-
-ordered_json json_of(const Shape& shape) { return std::vector<std::int64_t>(shape.begin(), shape.end()); }
 ordered_json json_of(const Box& box) { return {json_of(box.offsets), json_of(box.sizes)}; }
 
 ordered_json json_of(const MetadataIndex& index) {
@@ -47,43 +34,6 @@ ordered_json json_of(const std::vector<ReadItem>& items) {
                  json_of(item.storage_index), json_of(item.storage_offsets), json_of(item.lengths)});
   }
   return j;
-}
-
-DType dtype_from(const ordered_json& j) { return dtype_from_name(j.get<std::string>()).value(); }
-
-Key key_from(const ordered_json& j) {
-  return j.is_string() ? Key(j.get<std::string>()) : Key(j.get<std::int64_t>());
-}
-
-Path path_from(const ordered_json& j) {
-  Path path;
-  for (const ordered_json& step : j) path.push_back(key_from(step));
-  return path;
-}
-
-Value value_from(const ordered_json& j) {
-  if (j.is_null()) return None{};
-  if (j.is_boolean()) return j.get<bool>();
-  if (j.is_number_integer()) return j.get<std::int64_t>();
-  if (j.is_number()) return j.get<double>();
-  if (j.is_string()) return j.get<std::string>();
-  const auto [kind, inside] = *j.items().begin();
-  if (kind == "tensor") return Tensor::zeros(dtype_from(inside[0]), shape_from(inside[1]));
-  if (kind == "sharded") {
-    ShardedTensor sharded{dtype_from(inside[0]), shape_from(inside[1]), {}};
-    for (const Box& box : boxes_from(inside[2])) {
-      sharded.shards.push_back({box, Tensor::zeros(sharded.dtype, box.sizes)});
-    }
-    return sharded;
-  }
-  if (kind == "dict") {
-    Dict dict;
-    for (const ordered_json& entry : inside) dict.set(key_from(entry[0]), value_from(entry[1]));
-    return dict;
-  }
-  List items;
-  for (const ordered_json& item : inside) items.push_back(value_from(item));
-  return items;
 }
 
 Metadata metadata_from(const ordered_json& request) {
@@ -190,18 +140,4 @@ ordered_json answer(const ordered_json& request) {
 
 }  // namespace
 
-int probe_load_plan(int, char**) {
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    ordered_json reply;
-    try {
-      reply = answer(ordered_json::parse(line));
-    } catch (const Error& e) {
-      reply = {{"error", e.message()}, {"code", std::string(name_of(e.code()))}};
-    } catch (const std::exception& e) {  // a request that makes no sense
-      reply = {{"error", e.what()}, {"code", "request"}};
-    }
-    std::cout << reply.dump() << std::endl;
-  }
-  return 0;
-}
+int probe_load_plan(int, char**) { return answer_lines(answer); }

@@ -1,10 +1,9 @@
 // plan: one JSON request per line on stdin, one JSON answer per line on stdout, as long as there are lines.
 //
 // An item is [type, fqn, offset, hint, dtype, size, chunk offsets, chunk sizes]; a plan {"items": [...],
-// "paths": [[fqn, [step...]]...]} with paths left out where there are none. A request names its "op".
+// "paths": [[fqn, [step...]]...]} with paths left out where there are none; a state and an error are as
+// probe_json.h has them. A request names its "op".
 #include <fstream>
-#include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cairn/error.h"
@@ -13,23 +12,13 @@
 #include "format/dcp_metadata.h"
 #include "plan/wire.h"
 #include "probe.h"
+#include "probe_json.h"
 
 namespace {
 
 using nlohmann::ordered_json;
 using namespace cairn;
-
-Shape shape_from(const ordered_json& j) { return Shape(j.get<std::vector<std::int64_t>>()); }
-
-ordered_json json_of(const Shape& shape) {
-  return ordered_json(std::vector<std::int64_t>(shape.begin(), shape.end()));
-}
-
-DType dtype_from(const ordered_json& j) {
-  const auto dtype = dtype_from_name(j.get<std::string>());
-  if (!dtype) throw Error(ErrorCode::kInvalidArgument, "no such dtype: " + j.get<std::string>());
-  return *dtype;
-}
+using cairn::json_of;
 
 WriteItem item_from(const ordered_json& j) {
   WriteItem item;
@@ -64,14 +53,7 @@ SavePlan plan_from(const ordered_json& j) {
   if (!j.contains("paths")) return plan;
   PathMap paths;
   for (const ordered_json& entry : j.at("paths")) {
-    paths.begin_entry(entry[0].get<std::string>());
-    for (const ordered_json& step : entry[1]) {
-      if (step.is_string()) {
-        paths.add_step(step.get<std::string>());
-      } else {
-        paths.add_step(step.get<std::int64_t>());
-      }
-    }
+    paths.add(entry[0].get<std::string>(), path_from(entry[1]));
   }
   plan.planner_data = std::move(paths);
   return plan;
@@ -82,9 +64,7 @@ ordered_json json_of(const PlannerData& data) {
   if (paths == nullptr) return nullptr;
   ordered_json j = ordered_json::array();
   for (std::size_t i = 0; i < paths->size(); ++i) {
-    ordered_json steps = ordered_json::array();
-    for (const Key& step : paths->path(i)) std::visit([&](const auto& s) { steps.push_back(s); }, step);
-    j.push_back({std::string(paths->fqn(i)), steps});
+    j.push_back({std::string(paths->fqn(i)), json_of(paths->path(i))});
   }
   return j;
 }
@@ -139,37 +119,6 @@ DedupRule rule_from(const ordered_json& request) {
   return rule == "lowest" ? DedupRule::kLowestRank : DedupRule::kBalanced;
 }
 
-// A nested state: {"dict": [[key, value]...]}, {"list": [...]}, {"tensor": [dtype, shape]},
-// {"sharded": [dtype, global shape, [[offsets, sizes]...]]}, or a scalar.
-Value value_from(const ordered_json& j) {
-  if (j.is_null()) return None{};
-  if (j.is_boolean()) return j.get<bool>();
-  if (j.is_number_integer()) return j.get<std::int64_t>();
-  if (j.is_string()) return j.get<std::string>();
-  const auto [kind, inside] = *j.items().begin();
-  if (kind == "tensor") return Tensor::zeros(dtype_from(inside[0]), shape_from(inside[1]));
-  if (kind == "sharded") {
-    ShardedTensor sharded{dtype_from(inside[0]), shape_from(inside[1]), {}};
-    for (const ordered_json& box : inside[2]) {
-      sharded.shards.push_back(
-          {{shape_from(box[0]), shape_from(box[1])}, Tensor::zeros(sharded.dtype, shape_from(box[1]))});
-    }
-    return sharded;
-  }
-  if (kind == "list") {
-    List items;
-    for (const ordered_json& item : inside) items.push_back(value_from(item));
-    return items;
-  }
-  Dict dict;
-  for (const ordered_json& entry : inside) {
-    const ordered_json& key = entry[0];
-    dict.set(key.is_string() ? Key(key.get<std::string>()) : Key(key.get<std::int64_t>()),
-             value_from(entry[1]));
-  }
-  return dict;
-}
-
 ordered_json local(const ordered_json& request) {
   DefaultSavePlanner planner;
   const Value state = value_from(request.at("state"));
@@ -221,18 +170,4 @@ ordered_json answer(const ordered_json& request) {
 
 }  // namespace
 
-int probe_plan(int, char**) {
-  std::ios::sync_with_stdio(false);
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    ordered_json reply;
-    try {
-      reply = answer(ordered_json::parse(line));
-    } catch (const Error& e) {
-      reply = {{"error", e.message()}, {"code", std::string(name_of(e.code()))}, {"tensor", e.tensor()}};
-      if (e.rank()) reply["rank"] = *e.rank();
-    }
-    std::cout << reply.dump() << "\n" << std::flush;
-  }
-  return 0;
-}
+int probe_plan(int, char**) { return answer_lines(answer); }

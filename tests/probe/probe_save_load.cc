@@ -19,17 +19,15 @@
 #include "cairn/layout.h"
 #include "cairn/optimizer.h"
 #include "probe.h"
+#include "probe_json.h"
 
 namespace {
 
 using nlohmann::ordered_json;
 using namespace cairn;
 
-Shape shape_from(const ordered_json& j) { return Shape(j.get<std::vector<std::int64_t>>()); }
-
 Tensor pattern(const ordered_json& spec) {
-  Tensor tensor =
-      Tensor::empty(dtype_from_name(spec["dtype"].get<std::string>()).value(), shape_from(spec["shape"]));
+  Tensor tensor = Tensor::empty(dtype_from(spec["dtype"]), shape_from(spec["shape"]));
   std::uint64_t k = spec["seed"].get<std::uint64_t>() * 31;
   for (std::byte& b : tensor.bytes()) {
     b = static_cast<std::byte>(k >> 3);
@@ -46,21 +44,19 @@ MeshLayout layout_from(const ordered_json& spec) {
   return layout;
 }
 
-Value value_from(const ordered_json& j) {
+// An object of a spec, which is plain JSON.
+Value object_from(const ordered_json& j) {
   if (j.is_object()) {
     Dict dict;
-    for (const auto& [key, value] : j.items()) dict.set(key, value_from(value));
+    for (const auto& [key, value] : j.items()) dict.set(key, object_from(value));
     return Value(std::move(dict));
   }
   if (j.is_array()) {
     List list;
-    for (const ordered_json& value : j) list.push_back(value_from(value));
+    for (const ordered_json& value : j) list.push_back(object_from(value));
     return Value(std::move(list));
   }
-  if (j.is_string()) return Value(j.get<std::string>());
-  if (j.is_boolean()) return Value(j.get<bool>());
-  if (j.is_number_integer()) return Value(j.get<std::int64_t>());
-  return j.is_null() ? Value() : Value(j.get<double>());
+  return value_from(j);
 }
 
 // The same entries with nothing in them.
@@ -96,7 +92,7 @@ StateDict state_of(const ordered_json& spec, int rank, bool filled) {
   for (const ordered_json& tensor : spec["tensors"])
     set_element(state, path_of(tensor["name"]), part_of(tensor, rank, filled));
   for (const auto& [key, value] : spec["objects"].items())
-    state.set(key, filled ? value_from(value) : emptied(value));
+    state.set(key, filled ? object_from(value) : emptied(value));
   return state;
 }
 

@@ -1,7 +1,6 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/sink.h"
@@ -9,6 +8,7 @@
 #include "cairn/state_dict.h"
 #include "format/torch_file.h"
 #include "probe.h"
+#include "probe_json.h"
 
 namespace {
 
@@ -29,37 +29,6 @@ class FileSink final : public ByteSink {
   const char* path_;
   std::ofstream file_;
 };
-
-// A nested structure as JSON: {"dict": [[key, value]...]}, {"list": [...]}, {"tuple": [...]},
-// {"tensor": name}, or a plain scalar.
-Value value_from(const ordered_json& j) {
-  if (j.is_null()) return None{};
-  if (j.is_boolean()) return j.get<bool>();
-  if (j.is_number_integer()) return j.get<std::int64_t>();
-  if (j.is_number()) return j.get<double>();
-  if (j.is_string()) return j.get<std::string>();
-  const auto [kind, inside] = *j.items().begin();
-  if (kind == "tensor") return Tensor::zeros(DType::kUInt8, {inside.get<std::int64_t>()});
-  if (kind == "dict") {
-    Dict dict;
-    for (const ordered_json& entry : inside) {
-      const ordered_json& key = entry[0];
-      dict.set(key.is_string() ? Key(key.get<std::string>()) : Key(key.get<std::int64_t>()),
-               value_from(entry[1]));
-    }
-    return dict;
-  }
-  List items;
-  for (const ordered_json& item : inside) items.push_back(value_from(item));
-  if (kind == "tuple") return Tuple{std::move(items)};
-  return items;
-}
-
-ordered_json json_of(const Path& path) {
-  ordered_json steps = ordered_json::array();
-  for (const Key& step : path) std::visit([&](const auto& s) { steps.push_back(s); }, step);
-  return steps;
-}
 
 // null where the names of two entries make one of them a list and the other a dict.
 ordered_json unflattened(const Flattened& flat) {
@@ -83,8 +52,8 @@ ordered_json flattened(const StateDict& state, FlattenRule rule) {
 
 }  // namespace
 
-// stdin: a JSON array of structures. stdout: for each, both rules' entries (name, path, value) and what
-// they unflatten to.
+// stdin: a JSON array of structures (value_from). stdout: for each, both rules' entries (name, path, value)
+// and what they unflatten to.
 int probe_flatten(int, char**) {
   const ordered_json cases = ordered_json::parse(std::cin);
   ordered_json out = ordered_json::array();
