@@ -18,7 +18,6 @@ import pickletools
 import random
 import struct
 import subprocess
-import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -27,9 +26,8 @@ from pathlib import Path
 import mutations
 import pytest
 import safetensors
+from programs import PROBE, seed
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 BATCH = 2000
 
 Answer = dict  # a line of `cairn_probe read`
@@ -173,10 +171,10 @@ def judge(kind: str, data: bytes, ours: Answer) -> str:
     return "refused"
 
 
-def compare(kind: str, count: int, seed: int, keep: Path) -> Counter:
+def compare(kind: str, count: int, chosen: int, keep: Path) -> Counter:
     letter, make, _ = KINDS[kind]
     counts: Counter = Counter()
-    rng = random.Random(f"{seed} {kind}")
+    rng = random.Random(f"{chosen} {kind}")
     for first in range(0, count, BATCH):
         files = [make(rng) for _ in range(min(BATCH, count - first))]
         for i, (data, ours) in enumerate(zip(files, read_by_cairn(letter, files), strict=True)):
@@ -184,14 +182,13 @@ def compare(kind: str, count: int, seed: int, keep: Path) -> Counter:
                 counts[judge(kind, data, ours)] += 1
             except Differs as e:
                 (keep / "input").write_bytes(data)
-                pytest.fail(f"{kind} file {first + i} of seed {seed} ({keep / 'input'}): {e}\n{data!r}")
+                pytest.fail(f"{kind} file {first + i} of seed {chosen} ({keep / 'input'}): {e}\n{data!r}")
     return counts
 
 
 def run(kind: str, count: int, keep: Path) -> None:
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    counts = compare(kind, count, seed, keep)
-    print(f"seed {seed}: {count} {kind} files: {dict(counts)}")
+    counts = compare(kind, count, seed(), keep)
+    print(f"{count} {kind} files: {dict(counts)}")
     assert counts["accepted"] >= count // 8, "too few files are accepted to prove much"
     assert counts["refused"] >= count // 8, "too few files are refused to prove much"
 

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import assemble
 import pytest
+from programs import PROBE
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 FLOOR = 10e6  # bytes a second, for the worst of them on a slow core
 SHORT, HEADER = 4_000_000, 99_999_000
 
@@ -31,22 +30,21 @@ def header(body: bytes, data: bytes = b"") -> bytes:
     return struct.pack("<Q", len(body)) + body + data
 
 
-def tensors(size: int) -> bytes:
-    rows, total, i = [], 0, 0
+def rows(size: int, row: bytes) -> bytes:
+    """Rows that differ in their number, up to a hundred bytes short of the size."""
+    made, total = [], 0
     while total < size - 100:
-        rows.append(b'"%x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i)
-        total += len(rows[-1]) + 1
-        i += 1
-    return header(b"{" + b",".join(rows) + b"}")
+        made.append(row % len(made))
+        total += len(made[-1]) + 1
+    return b",".join(made)
+
+
+def tensors(size: int) -> bytes:
+    return header(b"{" + rows(size, b'"%x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}') + b"}")
 
 
 def metadata_keys(size: int) -> bytes:
-    rows, total, i = [], 0, 0
-    while total < size - 100:
-        rows.append(b'"%x":""' % i)
-        total += len(rows[-1]) + 1
-        i += 1
-    return header(b'{"__metadata__":{' + b",".join(rows) + b"}}")
+    return header(b'{"__metadata__":{' + rows(size, b'"%x":""') + b"}}")
 
 
 def spaces(size: int) -> bytes:
@@ -65,8 +63,8 @@ def pickled(op: bytes, size: int) -> bytes:
 
 
 def index(size: int) -> bytes:
-    rows = [b'"%x":"a"' % i for i in range(size // 12)]
-    return b'{"weight_map":{' + b",".join(rows) + b"}}"
+    made = [b'"%x":"a"' % i for i in range(size // 12)]
+    return b'{"weight_map":{' + b",".join(made) + b"}}"
 
 
 # name -> (parser, maker, is its size that of a header)

@@ -1,25 +1,16 @@
 """The command, run as people and scripts run it, and states to save for it."""
 
 import json
-import os
-import pathlib
-import subprocess
 import warnings
 
 import pytest
+from programs import CLI
+from saved import cairn
 
 torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CLI = pathlib.Path(os.environ.get("CAIRN_CLI", ROOT / "build/release/cairn")).absolute()
-GOLDEN = ROOT / "tests/golden/torch-2.11-two-ranks"
-
 built = pytest.mark.skipif(not CLI.exists(), reason=f"{CLI} has not been built")
-
-
-def cairn(*args, **options):
-    return subprocess.run([CLI, *map(str, args)], capture_output=True, text=True, timeout=60, **options)
 
 
 def ok(*args):

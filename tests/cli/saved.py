@@ -1,19 +1,15 @@
 """Checkpoints of cairn's own, and the command that looks at them."""
 
 import json
-import os
-import pathlib
 import subprocess
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CLI = pathlib.Path(os.environ.get("CAIRN_CLI", ROOT / "build/release/cairn")).absolute()
-PROBE = pathlib.Path(os.environ.get("CAIRN_PROBE", ROOT / "build/release/tests/cairn_probe")).absolute()
-GOLDEN = ROOT / "tests/golden/torch-2.11-two-ranks"
+from programs import CLI, PROBE
+
 BUILT = CLI.exists() and PROBE.exists()
 
 
-def cairn(*args):
-    return subprocess.run([CLI, *map(str, args)], capture_output=True, text=True, timeout=60)
+def cairn(*args, **options):
+    return subprocess.run([CLI, *map(str, args)], capture_output=True, text=True, timeout=60, **options)
 
 
 def save(path, version=1, ranks=2, collectives=True):

@@ -2,14 +2,15 @@
 
 import json
 import os
-import pty
 import shutil
 import signal
 import subprocess
 import time
 
 import pytest
-from saved import CLI, cairn
+from programs import CLI
+from saved import cairn
+from terminal import at_terminal
 
 pytestmark = pytest.mark.skipif(not CLI.exists(), reason=f"{CLI} has not been built")
 
@@ -117,16 +118,6 @@ def test_a_signal_leaves_nothing_behind(tmp_path, sent, during):
 
 
 def test_a_terminal_sees_how_far_it_is(tmp_path):
-    mine, its = pty.openpty()
-    command = [CLI, "bench", tmp_path / "b", "--size", "128MiB"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its) as process:
-        os.close(its)
-        seen = b""
-        try:
-            while piece := os.read(mine, 4096):
-                seen += piece
-        except OSError:  # the other end is closed
-            pass
-        assert process.wait(timeout=60) == 0
-    os.close(mine)
-    assert b"raw [" in seen and b" % " in seen and seen.endswith(b"\r\x1b[K")
+    shown = at_terminal("stderr", [CLI, "bench", tmp_path / "b", "--size", "128MiB"])
+    assert shown.returncode == 0
+    assert "raw [" in shown.terminal and " % " in shown.terminal and shown.terminal.endswith("\r\x1b[K")

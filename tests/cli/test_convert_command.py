@@ -7,7 +7,9 @@ import subprocess
 import time
 
 import pytest
-from command import CLI, KINDS, built, cairn, failure, json_of, ok, save_dcp, tensors, torch
+from command import KINDS, built, failure, json_of, ok, save_dcp, tensors, torch
+from programs import CLI
+from saved import cairn
 
 pytestmark = built
 

@@ -5,7 +5,9 @@ import os
 import shutil
 
 import pytest
-from command import GOLDEN, built, cairn, failure, ok
+from command import built, failure, ok
+from programs import GOLDEN
+from saved import cairn
 
 pytestmark = built
 

@@ -5,7 +5,8 @@ import json
 import shutil
 
 import pytest
-from saved import BUILT, GOLDEN, cairn, save
+from programs import GOLDEN
+from saved import BUILT, cairn, save
 
 DEAD = "d" * 32
 

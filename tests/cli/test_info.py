@@ -4,7 +4,8 @@ import os
 import shutil
 
 import pytest
-from command import GOLDEN, KINDS, built, json_of, ok, tensors
+from command import KINDS, built, json_of, ok, tensors
+from programs import GOLDEN
 
 pytestmark = built
 

@@ -4,7 +4,8 @@ import math
 import re
 
 import pytest
-from command import GOLDEN, KINDS, built, failure, json_of, ok, tensors
+from command import KINDS, built, failure, json_of, ok, tensors
+from programs import GOLDEN
 
 pytestmark = built
 

@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 
-from command import CLI, GOLDEN, ROOT, built, ok, torch
+from command import built, ok, torch
+from programs import CLI, GOLDEN, ROOT
+from terminal import at_terminal
 
 pytestmark = built
 
@@ -26,28 +28,8 @@ def test_a_full_disk_is_reported():
 
 def on_terminal(args, **environment):
     """What the command prints when its output is a terminal of 60 columns."""
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"} | environment
-    process = subprocess.Popen([CLI, *map(str, args)], stdout=slave, env=env)
-    os.close(slave)
-    out = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        out += part
-    process.wait()
-    os.close(master)
-    return out.decode()
+    return at_terminal("stdout", [CLI, *map(str, args)], columns=60, env=env).terminal
 
 
 def test_colour_only_on_a_terminal_that_wants_it():

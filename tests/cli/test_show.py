@@ -4,7 +4,9 @@ import random
 import re
 
 import pytest
-from command import GOLDEN, KINDS, built, cairn, json_of, ok, tensors, torch
+from command import KINDS, built, json_of, ok, tensors, torch
+from programs import GOLDEN
+from saved import cairn
 
 pytestmark = built
 

@@ -1,16 +1,16 @@
 """`cairn verify` on checkpoints that torch and cairn wrote, sound and damaged."""
 
-import contextlib
 import json
 import os
-import pty
 import random
 import shutil
 import subprocess
 import zipfile
 
 import pytest
-from saved import BUILT, CLI, GOLDEN, cairn, save
+from programs import CLI, GOLDEN
+from saved import BUILT, cairn, save
+from terminal import at_terminal
 
 pytestmark = pytest.mark.skipif(not BUILT, reason="cairn and cairn_probe have not been built")
 
@@ -206,13 +206,6 @@ def test_names_cannot_talk_to_the_terminal(torchs):
 
 
 def test_a_terminal_sees_how_far_it_is(ours):
-    main, side = pty.openpty()
-    result = subprocess.run([CLI, "verify", ours], stdout=subprocess.PIPE, stderr=side, timeout=60)
-    os.close(side)
-    assert result.returncode == 0
-    seen = ""
-    with contextlib.suppress(OSError):  # all has been read, and nobody holds the other end
-        while part := os.read(main, 4096):
-            seen += part.decode()
-    os.close(main)
-    assert seen.startswith("\rverify [") and seen.endswith("\r\x1b[K")
+    shown = at_terminal("stderr", [CLI, "verify", ours])
+    assert shown.returncode == 0
+    assert shown.terminal.startswith("\rverify [") and shown.terminal.endswith("\r\x1b[K")

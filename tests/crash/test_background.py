@@ -12,23 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("CAIRN_BACKGROUND", ROOT / "build/release/tests/background"))
-CLI = Path(os.environ.get("CAIRN_CLI", ROOT / "build/release/cairn")).absolute()
+from programs import CLI, TRIALS, command, trial
 
 FAST = 64  # MiB/s: the 16 MiB of a save take a quarter of a second
 SLOW = 1  # a save takes 16 s: whoever ends the process after the first MiB ends it in the middle
 
 
 def background(*args: object) -> list[dict]:
-    done = subprocess.run([PROGRAM, *map(str, args)], text=True, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return trial("background", *args, timeout=120)
 
 
 def cairn(*args: object) -> str:
-    done = subprocess.run([CLI, *map(str, args)], text=True, capture_output=True, timeout=60)
+    done = command(CLI, *args, timeout=60)
     assert done.returncode == 0, (done.stdout, done.stderr)
     return done.stdout
 
@@ -86,8 +81,8 @@ def test_an_end_without_farewell_leaves_the_old_checkpoint(run: Path, how: str) 
 @contextlib.contextmanager
 def saving(run: Path) -> Iterator[subprocess.Popen]:
     """A process in the middle of a background save of version 2."""
-    command = [PROGRAM, "end", run, "wait", "wait", str(SLOW)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    words = [TRIALS / "background", "end", run, "wait", "wait", str(SLOW)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == '{"writing": true}\n'

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(os.environ.get("CAIRN_TRIALS", ROOT / "build/release/tests"))
+from programs import seed, trial
 
 
 def run(program: str, directory: Path, times: int, patience: float = 600) -> dict[str, float]:
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    print(program, "seed", seed)
-    done = subprocess.run(
-        [PROGRAMS / program, directory, str(times), str(seed)], text=True, capture_output=True, timeout=patience
-    )
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
-    return json.loads(done.stdout)
+    return trial(program, directory, times, seed(), timeout=patience)[0]
 
 
 def wanted(name: str, usual: int) -> int:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from programs import ROOT, seed, trial
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("CAIRN_TRIALS", ROOT / "build/release/tests")) / "kill_at_points"
 ACTIONS = ("kill", "error", "sleep")
 
 
@@ -25,13 +21,7 @@ def points_in_sources() -> list[str]:
 
 def disturb(directory: Path, rounds: int, patience: float) -> dict[str, dict[str, int]]:
     """How often each point was fired, by what was done there. Prints the table."""
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    print("seed", seed)
-    done = subprocess.run(
-        [PROGRAM, directory, str(rounds), str(seed)], text=True, capture_output=True, timeout=patience
-    )
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
+    [counts] = trial("kill_at_points", directory, rounds, seed(), timeout=patience)
     print(f"{counts['runs']} runs")
     print(f"{'point':32}" + "".join(f"{action:>8}" for action in ACTIONS))
     for point in points_in_sources():

@@ -2,22 +2,17 @@
 
 import itertools
 import json
-import os
-import pathlib
 import random
 import subprocess
 import warnings
 
 import pytest
+from programs import GOLDEN, PROBE
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROBE = pathlib.Path(os.environ.get("CAIRN_PROBE", ROOT / "build/release/tests/cairn_probe"))
-GOLDEN = ROOT / "tests/golden/torch-2.11-two-ranks"
 
 pytestmark = pytest.mark.skipif(not PROBE.exists(), reason=f"{PROBE} has not been built")
 

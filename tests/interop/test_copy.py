@@ -6,17 +6,14 @@ and so torch, leaves undefined: a float that does not fit the integer type it go
 other than 0 and 1. NaNs need only be NaNs, their payloads may differ.
 """
 
-import os
-import pathlib
 import subprocess
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from programs import PROBE
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 SEED = 20240607
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]

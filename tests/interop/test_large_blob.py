@@ -1,17 +1,15 @@
 """A tensor past 4 GiB: both ways between torch.save and cairn, so every 64-bit field of the archive counts."""
 
-import os
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+from programs import PROBE
 
 torch = pytest.importorskip("torch")
 cairn = pytest.importorskip("cairn")
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 BYTES = 2**32 + 4099
 MARKS = {0: 1, 2**31 - 1: 2, 2**32 - 1: 3, 2**32: 4, BYTES - 1: 5}  # the rest is zero
 

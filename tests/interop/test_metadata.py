@@ -1,13 +1,12 @@
 """read_dcp_metadata and write_dcp_metadata against real torch: what torch pickles, cairn reads and writes, and
 torch reads again as the same objects.
 
-cairn_probe (CAIRN_PROBE, by default build/release/tests/cairn_probe) rewrites all cases in one run.
+cairn_probe rewrites all cases in one run.
 """
 
 import copy
 import io
 import json
-import os
 import pathlib
 import pickle
 import pickletools
@@ -17,10 +16,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from metadata_cases import CASES, extra_attributes, many_chunks
+from programs import PROBE
 from torch.distributed.checkpoint.metadata import MetadataIndex
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 
 
 def attributes(obj):

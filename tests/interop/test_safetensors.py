@@ -1,13 +1,10 @@
 """Safetensors both ways with the real package: what it writes, cairn reads and writes, and it reads again.
 
-cairn_probe (CAIRN_PROBE,
-    by default build/release/tests/cairn_probe) rewrites all cases in one run. The attack
-corpus of tests/attack is judged by the real package too, so that cairn accepts nothing it refuses.
+cairn_probe rewrites all cases in one run. The attack corpus of tests/attack is judged by the real package too, so
+that cairn accepts nothing it refuses.
 """
 
 import json
-import os
-import pathlib
 import struct
 import subprocess
 import sys
@@ -18,9 +15,8 @@ import safetensors
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+from programs import PROBE, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 SEED = 20240607
 
 sys.path.insert(0, str(ROOT / "tests/attack"))

@@ -7,15 +7,13 @@ import pickletools
 import random
 import subprocess
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import PROBE
 
 torch = pytest.importorskip("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
 SEED = 20250311
 DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64,

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-CHECK = Path(os.environ.get("CAIRN_GROUP_CHECK", ROOT / "build/release/tests/group_check"))
-# Open MPI refuses root and more ranks than cores unless it is told; loopback only.
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader", "-n"]
+from mpirun import mpirun
 
 
 def run(ranks: int, *arguments: str) -> str:
-    done = subprocess.run([*MPIRUN, str(ranks), CHECK, *arguments], text=True, capture_output=True, timeout=120)
+    done = mpirun(ranks, "group_check", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

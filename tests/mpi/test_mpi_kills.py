@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import subprocess
-import time
 from pathlib import Path
 from typing import Optional
 
 import pytest
+from mpirun import mpirun, said_by
+from programs import TRIALS, command, seed
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("CAIRN_TRIALS", ROOT / "build/release/tests")) / "kill_check"
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader"]
 RANKS = 4
 FILES = RANKS + 2
 SAVE_SECONDS = 0.3  # about what a save takes here
@@ -28,13 +24,11 @@ OF_THE_COORDINATOR = ("publish.", "save.begun", "save.planned", "file.after_remo
 
 def save(directory: Path, version: int, *victim: object) -> list[str]:
     """What the ranks say that live to the end."""
-    command = [*MPIRUN, "-n", str(RANKS), PROGRAM, "save", directory, version, *victim]
-    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, timeout=60)
-    return re.findall(r"^rank \d+: (.*)$", done.stdout, re.MULTILINE)
+    return [*said_by(mpirun(RANKS, "kill_check", "save", directory, version, *victim, timeout=60)).values()]
 
 
 def version_in(directory: Path) -> Optional[int]:
-    done = subprocess.run([PROGRAM, "check", directory], text=True, capture_output=True)
+    done = command(TRIALS / "kill_check", "check", directory)
     assert done.returncode == 0, done.stderr
     return None if done.stdout == "none\n" else int(done.stdout)
 
@@ -48,9 +42,7 @@ def choose_victim(draw: random.Random) -> tuple[int, str]:
 
 
 def kill(directory: Path, kills: int) -> None:
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    print("seed", seed)
-    draw = random.Random(seed)
+    draw = random.Random(seed())
     old: Optional[int] = None
     for version in range(1, kills + 1):
         rank, moment = choose_victim(draw)

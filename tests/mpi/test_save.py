@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from mpirun import mpirun, said_by
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("CAIRN_SAVE_CHECK", ROOT / "build/release/tests/save_check"))
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self,vader"]
 DEADLINE = 4
 
 
 def run(ranks: int, directory: Path, mode: str, *arguments: int, options: tuple[str, ...] = ()) -> list[str]:
     """What each rank says, by rank; those that died say nothing."""
-    command = [*MPIRUN, *options, "-n", str(ranks), PROGRAM, directory, mode, *map(str, arguments)]
-    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, timeout=120)
-    said = dict(re.findall(r"^rank (\d+): (.*)$", done.stdout, re.MULTILINE))
+    done = mpirun(ranks, "save_check", directory, mode, *arguments, options=options)
+    said = said_by(done)
     assert said or done.returncode == 0, done.stderr
-    return [said.get(str(rank), "") for rank in range(ranks)]
+    return [said.get(rank, "") for rank in range(ranks)]
 
 
 @pytest.fixture

@@ -6,13 +6,10 @@ import json
 import os
 import random
 import subprocess
-from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = os.environ.get("CAIRN_PROBE", str(ROOT / "build/release/tests/cairn_probe"))
+from programs import PROBE
 
 # The seed of a run comes from CAIRN_SEED; a failing case prints the number that made it.
 settings.register_profile(

@@ -11,11 +11,10 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import GOLDEN
 
 import cairn
 
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "torch-2.11-two-ranks"
 SHAPE = (5, 4, 6)
 CUBE = numpy.arange(120, dtype="int32").reshape(SHAPE)
 

@@ -11,12 +11,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from programs import CLI, GOLDEN, ROOT
 
 import cairn
-
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "torch-2.11-two-ranks"
-COMMAND = ROOT / "build" / "release" / "cairn"
 
 
 def test_the_version_is_the_one_in_the_file_version() -> None:
@@ -24,7 +21,7 @@ def test_the_version_is_the_one_in_the_file_version() -> None:
 
 
 def test_ls_is_what_the_command_prints_as_json() -> None:
-    printed = subprocess.run([COMMAND, "ls", "--json", GOLDEN], check=True, capture_output=True).stdout
+    printed = subprocess.run([CLI, "ls", "--json", GOLDEN], check=True, capture_output=True).stdout
     assert cairn.ls(GOLDEN) == json.loads(printed)
 
 

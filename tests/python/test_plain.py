@@ -13,12 +13,9 @@ from typing import Any
 
 import numpy
 import pytest
+from programs import CLI, GOLDEN
 
 import cairn
-
-ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "torch-2.11-two-ranks"
-COMMAND = ROOT / "build" / "release" / "cairn"
 
 PLAIN = [None, True, -3, 2**80, -(2**70), 1.5, "text", b"bytes", [1, [2, "x"]], (1, (2.0, None)), [], ()]
 
@@ -224,7 +221,7 @@ def test_a_new_state_needs_a_type_for_every_array(monkeypatch: pytest.MonkeyPatc
 
 
 def json_of(*command: object) -> Any:
-    done = subprocess.run([str(word) for word in (COMMAND, *command)], capture_output=True, text=True)
+    done = subprocess.run([str(word) for word in (CLI, *command)], capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

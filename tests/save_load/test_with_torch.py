@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from programs import PROBE
 from states import Spec, recut, spec_of
 from torch_ranks import run_cases
-
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("CAIRN_PROBE", ROOT / "build/release/tests/cairn_probe"))
 
 RANKS = (1, 2, 4)
 WRITERS: dict[str, dict[str, Any]] = {

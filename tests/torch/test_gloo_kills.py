@@ -15,6 +15,7 @@ from typing import Any, Optional
 import pytest
 import torch
 import torch.distributed as dist
+from programs import seed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -102,9 +103,7 @@ def kill_one(directory: Path, first: int, draw: random.Random) -> int:
 
 
 def kill(directory: Path, kills: int) -> None:
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    print("seed", seed)
-    draw = random.Random(seed)
+    draw = random.Random(seed())
     version = 1
     for _ in range(kills):
         version = kill_one(directory, version, draw)

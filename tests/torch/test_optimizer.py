@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from programs import PROBE
 from ranks import run_ranks
 from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardMetadata
 from torch.distributed._shard.sharded_tensor.metadata import ShardedTensorMetadata, TensorProperties
@@ -20,9 +19,6 @@ from torch.distributed.tensor import DTensor, Shard as ShardPlacement, init_devi
 
 import cairn.torch
 from cairn.torch import FileSystemReader
-
-ROOT = Path(__file__).resolve().parents[2]
-PROBE = Path(os.environ.get("CAIRN_PROBE", ROOT / "build/release/tests/cairn_probe"))
 
 WEIGHT = torch.arange(60, dtype=torch.float32).reshape(10, 6)
 BIAS = torch.arange(7, dtype=torch.float32)

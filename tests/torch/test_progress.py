@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
+from terminal import at_terminal
 
 SCRIPT = """
 import sys
@@ -24,35 +20,26 @@ print("through")
 """
 
 
-def run(path: Path, without_tqdm: bool, at_terminal: bool) -> str:
+def run(path: Path, without_tqdm: bool, is_terminal: bool) -> str:
     """What the script left on stderr."""
     script = SCRIPT.format(path=str(path / "step-1"), without_tqdm=without_tqdm)
-    if not at_terminal:
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    if not is_terminal:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.stdout == "through\n", done.stderr
         return done.stderr
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # new ones have no width
-    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", script], stdout=subprocess.PIPE, stderr=theirs) as process:
-        os.close(theirs)
-        seen = b""
-        try:
-            while part := os.read(ours, 65536):
-                seen += part
-        except OSError:  # the other end is closed
-            pass
-        assert process.stdout is not None and process.stdout.read() == b"through\n", seen
-    os.close(ours)
-    return seen.decode()
+    shown = at_terminal("stderr", command)
+    assert shown.other == "through\n", shown.terminal
+    return shown.terminal
 
 
 @pytest.mark.parametrize("without_tqdm", [False, True])
 def test_a_terminal_sees_both_bars_come_and_go(tmp_path: Path, without_tqdm: bool) -> None:
-    seen = run(tmp_path, without_tqdm, at_terminal=True)
+    seen = run(tmp_path, without_tqdm, is_terminal=True)
     assert "save" in seen and "load" in seen
     last_line = seen.replace("\n", "\r").rstrip("\r").split("\r")[-1]
     assert last_line.replace("\x1b[K", "").strip() == "", f"the bar is still there: {last_line!r}"
 
 
 def test_a_log_file_sees_nothing(tmp_path: Path) -> None:
-    assert run(tmp_path, without_tqdm=False, at_terminal=False) == ""
+    assert run(tmp_path, without_tqdm=False, is_terminal=False) == ""

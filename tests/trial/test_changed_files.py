@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from trials import seed, trial
+from programs import seed, trial
 
 
 def change(place: Path, rounds: int) -> None:

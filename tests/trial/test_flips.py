@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from trials import seed, trial
+from programs import seed, trial
 
 OURS = ["metadata", "distcp", "manifest"]  # with a manifest to check against
 OTHERS = ["torch", "safetensors", "index"]  # in formats of others

@@ -11,7 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from trials import CLI, command, save, spec_of
+from programs import CLI, command
+from saved_specs import save, spec_of
 
 torch = pytest.importorskip("torch")
 import torch.distributed.checkpoint as dcp  # noqa: E402

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from disks import MIB, Disk, disk_or_skip
-from trials import CLI, command, holds, save, spec_of
+from programs import CLI, command
+from saved_specs import holds, save, spec_of
 
 KINDS = ["ext4", "xfs"]
 STATE_MIB = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trials import trial
+from programs import trial
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from trials import CLI, PROBE, command, holds, save, spec_of
+from programs import CLI, PROBE, command
+from saved_specs import holds, save, spec_of
 
 OLD, NEW = spec_of(1, 1, files=2), spec_of(2, 1, files=2)
 DESCRIPTORS = [*range(4, 24), 26, 28, 32, 40, 48, 64]

@@ -8,7 +8,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from trials import CLI, PROBE, command, holds, save, seed, spec_of, trial
+from programs import CLI, PROBE, command, seed, trial
+from saved_specs import holds, save, spec_of
 
 MOST = int(os.environ.get("CAIRN_ALLOCATIONS", 400))  # of each operation, once and for ever
 SHORT_PARSERS, SHORT_CHECKPOINTS = 400, 60

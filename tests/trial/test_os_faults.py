@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from programs import seed, trial
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("CAIRN_OS_FAULTS", ROOT / "build/release/tests/os_faults"))
 ACTIONS = ["save", "overwrite", "load", "open", "verify", "gc", "convert"]
 
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
     """A directory where nothing waits for a disk."""
-    directory = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    yield Path(directory)
-    shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        yield Path(directory)
 
 
 def fail(directory: Path, errors: str, io: str = "buffered", only: str = "") -> dict:
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    print("seed", seed)
-    command = [PROGRAM, directory, str(seed), errors, only]
     environment = {**os.environ, "CAIRN_IO": io}
-    done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=3600)
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
-    print(counts)
-    return counts
+    return trial("os_faults", directory, seed(), errors, only, timeout=3600, env=environment)[0]
 
 
 def test_every_call_may_fail(memory: Path) -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 from typing import Optional
 
 import pytest
+from programs import ROOT, TRIALS, command, seed
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(os.environ.get("CAIRN_TRIALS", ROOT / "build/release/tests"))
 PATIENCE = 120  # seconds; a harness that hangs has found something
 
 # What to run, with DIR and SEED filled in. A few seconds each.
@@ -59,14 +57,13 @@ def order_for(bug: str) -> list[str]:
     return [meant, *(name for name in HARNESSES if name != meant)]
 
 
-def finds(name: str, bug: str, directory: Path, seed: int) -> Optional[str]:
+def finds(name: str, bug: str, directory: Path, chosen: int) -> Optional[str]:
     """What the harness says of the bug, or None when it finds nothing."""
     directory.mkdir(parents=True)
-    words = [str({"DIR": directory, "SEED": seed}.get(word, word)) for word in HARNESSES[name]]
-    words[0] = str(PROGRAMS / words[0])
+    program, *words = ({"DIR": directory, "SEED": chosen}.get(word, word) for word in HARNESSES[name])
     environment = {**os.environ, "CAIRN_PLANT": bug, "CAIRN_IO": "buffered"}
     try:
-        done = subprocess.run(words, env=environment, text=True, capture_output=True, timeout=PATIENCE)
+        done = command(TRIALS / program, *words, env=environment, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return "it hangs"
     if done.returncode == 0:
@@ -76,16 +73,16 @@ def finds(name: str, bug: str, directory: Path, seed: int) -> Optional[str]:
 
 def table(directory: Path, all_harnesses: bool) -> dict[str, dict[str, Optional[str]]]:
     """For each bug, and for none (""), what each harness that was tried says."""
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**31))
-    missing = [name for name, words in HARNESSES.items() if not (PROGRAMS / words[0]).exists()]
-    print("seed", seed, "missing harnesses:", missing or "none")
+    chosen = seed()
+    missing = [name for name, words in HARNESSES.items() if not (TRIALS / words[0]).exists()]
+    print("missing harnesses:", missing or "none")
     found: dict[str, dict[str, Optional[str]]] = {}
     for bug in ["", *bugs_in_sources()]:
         found[bug] = {}
         for name in order_for(bug):
             if name in missing:
                 continue
-            found[bug][name] = finds(name, bug, directory / (bug or "none") / name, seed)
+            found[bug][name] = finds(name, bug, directory / (bug or "none") / name, chosen)
             if bug and found[bug][name] is not None and not all_harnesses:
                 break
     show(found, missing)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import seed, trial
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("CAIRN_SIMULATE", ROOT / "build/release/tests/simulate"))
+SEEDS = 2**40
 
 # Each has broken a promise once.
 PAST = {
@@ -26,25 +23,16 @@ PAST = {
 
 
 def simulate(*words: object) -> dict[str, Any]:
-    done = subprocess.run([PROGRAM, *map(str, words)], text=True, capture_output=True, timeout=24 * 3600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return trial("simulate", *words, timeout=24 * 3600)[0]
 
 
-def first_seed() -> int:
-    seed = int(os.environ.get("CAIRN_SEED", time.time_ns() % 2**40))
-    print("first seed", seed)
-    return seed
-
-
-@pytest.mark.parametrize("seed", PAST, ids=str)
-def test_a_seed_that_broke_a_promise_keeps_it_now(seed: int) -> None:
-    assert simulate(1, seed)["seeds"] == 1
+@pytest.mark.parametrize("past", PAST, ids=str)
+def test_a_seed_that_broke_a_promise_keeps_it_now(past: int) -> None:
+    assert simulate(1, past)["seeds"] == 1
 
 
 def test_20000_seeds_keep_every_promise() -> None:
-    counts = simulate(20_000, first_seed())
-    print(counts)
+    counts = simulate(20_000, seed(SEEDS))
     # A simulation in which little happens proves little.
     assert counts["crashes"] > 5_000 and counts["hangs"] > 1_000 and counts["clock_jumps"] > 1_000
     assert counts["storage_faults"] > 2_000 and counts["disagreements"] > 1_000 and counts["stray_letters"] > 1_000
@@ -53,7 +41,7 @@ def test_20000_seeds_keep_every_promise() -> None:
 
 
 def test_a_seed_does_the_same_every_time() -> None:
-    first = first_seed()
+    first = seed(SEEDS)
     twice = simulate(1_000, first, "--twice")
     # Nor does it matter which process runs it: addresses differ from one to the next.
     assert simulate(1_000, first)["hash"] == twice["hash"]
@@ -61,7 +49,6 @@ def test_a_seed_does_the_same_every_time() -> None:
 
 def test_1024_ranks_take_five_letters_each() -> None:
     counts = simulate("--ranks", 1024)
-    print(counts)
     # The save id to everybody; plans there and back; results there, and the word that all is done.
     assert counts["letters"] == 5 * 1023
     # What the coordinator sends and holds grows with the ranks, not with their square.
@@ -73,7 +60,7 @@ def test_1024_ranks_take_five_letters_each() -> None:
 def test_a_million_seeds_keep_every_promise() -> None:
     seeds = int(os.environ.get("CAIRN_SEEDS", 1_000_000))
     cores = os.cpu_count() or 1
-    first = first_seed()
+    first = seed(SEEDS)
     share = -(-seeds // cores)
     with ThreadPoolExecutor(cores) as pool:
         parts = list(pool.map(lambda i: simulate(share, first + i * share), range(cores)))
@@ -87,5 +74,4 @@ def test_16384_ranks_take_five_letters_each() -> None:
     if memory is None or int(memory[1]) < 8 << 20:
         pytest.skip("8 GiB of memory are needed")
     counts = simulate("--ranks", 16384)
-    print(counts)
     assert counts["letters"] == 5 * 16383

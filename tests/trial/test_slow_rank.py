@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trials import trial
+from programs import trial
 
 IN_TIME = [("save", 5, 20_000), ("save", 50, 20_000), ("load", 20, 20_000)]
 TOO_LATE = [("save", 200, 800), ("load", 200, 800)]

@@ -1,0 +1,40 @@
+"""The programs that tests run, and how they are run.
+
+They come from build/release. CAIRN_BUILD names another build, CAIRN_CLI and CAIRN_PROBE another command and another
+cairn_probe, CAIRN_TRIALS another directory of trials and checks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")).absolute()
+TRIALS = Path(os.environ.get("CAIRN_TRIALS", BUILD / "tests")).absolute()
+CLI = Path(os.environ.get("CAIRN_CLI", BUILD / "cairn")).absolute()
+PROBE = Path(os.environ.get("CAIRN_PROBE", TRIALS / "cairn_probe")).absolute()
+GOLDEN = ROOT / "tests/golden/torch-2.11-two-ranks"
+
+
+def command(*args: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, args)], text=True, capture_output=True, timeout=timeout, **options)
+
+
+def seed(end: int = 2**31) -> int:
+    """A new one each time; CAIRN_SEED repeats one."""
+    chosen = int(os.environ.get("CAIRN_SEED", time.time_ns() % end))
+    print("seed", chosen)
+    return chosen
+
+
+def trial(program: str, *args: object, timeout: float = 300, **options: object) -> list[dict]:
+    """The JSON lines of a program that keeps its promises."""
+    done = command(TRIALS / program, *args, timeout=timeout, **options)
+    assert done.returncode == 0, f"{program} ended with {done.returncode}: {done.stderr}{done.stdout}"
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    print(*lines, sep="\n")
+    return lines
