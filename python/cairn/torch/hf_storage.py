@@ -35,17 +35,8 @@ from torch.futures import Future
 
 from .. import _engine
 from .._errors import error
-from . import _convert, _streams
+from . import _convert, _hf_utils, _streams
 from ._consolidate_hf_safetensors import consolidate_safetensors_files
-from ._hf_utils import (
-    CUSTOM_METADATA_KEY,
-    SAVED_OFFSETS_KEY,
-    SHARDED_DIR_NAME,
-    SUFFIX,
-    _HFStorageInfo,
-    _metadata_fn,
-    offer_safetensors,
-)
 from .filesystem import FileSystem, FileSystemReader, FileSystemWriter, _Results
 
 __all__ = ["HuggingFaceStorageWriter", "HuggingFaceStorageReader"]
@@ -87,7 +78,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         self.path = self.fs.init_path(path)
         if self.enable_consolidation:
             self.consolidated_output_path = str(self.path)
-            self.path = self.fs.concat_path(self.path, SHARDED_DIR_NAME)
+            self.path = self.fs.concat_path(self.path, _hf_utils.SHARDED_DIR_NAME)
 
     def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
         super().reset()
@@ -135,7 +126,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         data = plan.storage_data or {}
         mapping, shard = data.get("fqn_to_index_mapping"), data.get("shard_index")
         self._split_by_storage_plan(mapping, plan.items)  # KeyError for a tensor without a file
-        offer_safetensors()
+        _hf_utils.offer_safetensors()
         self.save_id = data.get("save_id") or self.save_id
         count = data.get("shard_count", shard or 1)
         self._set_up_hf(mapping, shard is not None, (shard or 1) - 1, max(count, shard or 1))
@@ -189,7 +180,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
 
     @property
     def metadata_path(self) -> str:
-        return _metadata_fn
+        return _hf_utils._metadata_fn
 
 
 class HuggingFaceStorageReader(FileSystemReader):
@@ -224,7 +215,7 @@ class HuggingFaceStorageReader(FileSystemReader):
             entry = entries[fqn]
             sizes = next((chunk.sizes for chunk in entry.chunks if tuple(chunk.offsets) == tuple(offset)), entry.size)
             index = MetadataIndex(fqn, torch.Size(offset))
-            places[index] = _HFStorageInfo(os.path.join(self.path, file), sizes, entry.properties.dtype)
+            places[index] = _hf_utils._HFStorageInfo(os.path.join(self.path, file), sizes, entry.properties.dtype)
         self._own_places = places
         return Metadata(state_dict_metadata=entries, storage_data=places)
 
@@ -237,15 +228,16 @@ class HuggingFaceStorageReader(FileSystemReader):
         entries: dict[str, Any] = {}
         places: dict[MetadataIndex, Any] = {}
         for path in self.fs.ls(self.path):
-            if not path.endswith(SUFFIX):
+            if not path.endswith(_hf_utils.SUFFIX):
                 continue
             with safe_open(path, framework="pt") as file:
-                sharding = json.loads((file.metadata() or {}).get(CUSTOM_METADATA_KEY) or "{}")
+                sharding = json.loads((file.metadata() or {}).get(_hf_utils.CUSTOM_METADATA_KEY) or "{}")
                 for fqn in file.keys():
                     shape, dtype = file.get_slice(fqn).get_shape(), _getdtype(file.get_slice(fqn).get_dtype())
-                    begin = sharding[fqn][SAVED_OFFSETS_KEY] if sharding else [0] * len(shape)
+                    begin = sharding[fqn][_hf_utils.SAVED_OFFSETS_KEY] if sharding else [0] * len(shape)
                     self._add_chunk(entries, fqn, dtype, ChunkStorageMetadata(torch.Size(begin), torch.Size(shape)))
-                    places[MetadataIndex(fqn, torch.Size(begin))] = _HFStorageInfo(path, torch.Size(shape), dtype)
+                    index = MetadataIndex(fqn, torch.Size(begin))
+                    places[index] = _hf_utils._HFStorageInfo(path, torch.Size(shape), dtype)
         return Metadata(state_dict_metadata=entries, storage_data=places)
 
     @staticmethod
