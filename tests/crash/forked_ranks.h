@@ -99,6 +99,10 @@ class ForkedRanks {
     return ended;
   }
 
+  void require_success(const std::string& what) {
+    for (const Ended& rank : wait_all()) require(rank.status == kSucceeded, what + " failed: " + rank.text);
+  }
+
  private:
   static constexpr std::string_view kEnd = ".\n";
 

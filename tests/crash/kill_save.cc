@@ -61,11 +61,9 @@ class Harness {
     while (metadata_inode() == old && Clock::now() - begin < std::chrono::seconds(40))
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     const std::chrono::duration<double> time = Clock::now() - begin;
-    for (const Ended& rank : ranks.wait_all())
-      require(rank.status == kSucceeded, "a save that nobody disturbed failed: " + rank.text);
+    ranks.require_success("a save that nobody disturbed");
     at_ = next_++;
-    require(version_in(dir_) == at_, "an undisturbed save is not there");
-    require(files_in(dir_) == kFilesOfASave, "an undisturbed save left something of the dead ones");
+    require_saved(dir_, *at_);
     return time;
   }
 

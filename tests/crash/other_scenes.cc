@@ -1,12 +1,12 @@
 // Loads, clean-ups and conversions of a checkpoint, which must stay as it is.
 #include <fstream>
 
+#include "base/source.h"
 #include "cairn/convert.h"
 #include "cairn/gc.h"
+#include "debris.h"
 #include "saved_versions.h"
 #include "scenes.h"
-#include "storage/dcp_names.h"
-#include "storage/file_names.h"
 
 namespace cairn {
 namespace {
@@ -20,10 +20,8 @@ constexpr int kVersion = 7;
 std::map<std::string, std::string> contents_of(const std::string& dir) {
   std::map<std::string, std::string> contents;
   if (!fs::is_directory(dir)) return contents;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    contents[entry.path().filename().string()] = {std::istreambuf_iterator<char>(file), {}};
-  }
+  for (const auto& entry : fs::directory_iterator(dir))
+    contents[entry.path().filename().string()] = read_all(*open_file(entry.path().string()));
   return contents;
 }
 
@@ -36,7 +34,7 @@ class Source {
   void prepare() {
     if (!contents_.empty()) return;
     ForkedRanks ranks(kRanks, [&](Group& group) { save_version(group, dir_, kVersion); });
-    for (const Ended& rank : ranks.wait_all()) require(rank.status == kSucceeded, rank.text);
+    ranks.require_success("the save");
     contents_ = contents_of(dir_);
   }
   void require_untouched() const {
@@ -80,10 +78,7 @@ class GcScene final : public Scene {
 
   void prepare() override {
     source_.prepare();
-    for (int rank = 0; rank < 3; ++rank) {
-      std::ofstream(dir_ + "/" + data_file_name(rank, 0, random_save_id())) << "left by a dead save";
-      std::ofstream(dir_ + "/" + partial_name(data_file_name(rank, 0, random_save_id()))) << "half";
-    }
+    leave_debris(dir_);
     std::ofstream(dir_ + "/" + std::string(kLockName)) << "process 1 on nowhere\n";
   }
   void run(Group&) override { gc(dir_); }

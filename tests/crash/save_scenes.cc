@@ -1,15 +1,11 @@
 // Saves of four ranks: first ones, overwriting ones, failing ones, in the background, to Hugging Face's
 // files.
-#include <atomic>
-#include <fstream>
-
 #include "cairn/async.h"
 #include "cairn/gc.h"
 #include "cairn/hugging_face.h"
+#include "debris.h"
 #include "saved_versions.h"
 #include "scenes.h"
-#include "storage/dcp_names.h"
-#include "storage/file_names.h"
 
 namespace cairn {
 namespace {
@@ -34,16 +30,6 @@ class UnluckyPlanner final : public DefaultSavePlanner {
 };
 
 enum class Way { kPlain, kFailing, kBackground, kThreads };
-
-// What saves leave behind that were killed while they wrote, and before they could publish.
-void leave_debris(const std::string& dir) {
-  fs::create_directories(dir);
-  const SaveId dead = random_save_id();
-  for (const std::string& name :
-       {data_file_name(0, 0, dead), data_file_name(3, 1, dead), manifest_name(dead),
-        partial_name(data_file_name(1, 0, random_save_id())), partial_name(".metadata")})
-    std::ofstream(dir + "/" + name) << "left by a dead save";
-}
 
 class SaveScene final : public Scene {
  public:
@@ -99,11 +85,9 @@ class SaveScene final : public Scene {
 
   void save_undisturbed() {
     ForkedRanks ranks(kRanks, [&](Group& group) { save_version(group, dir_, next_); });
-    for (const Ended& rank : ranks.wait_all())
-      require(rank.status == kSucceeded, "the next save failed: " + rank.text);
+    ranks.require_success("the next save");
     at_ = next_++;
-    require(version_in(dir_) == at_, "the next save is not there");
-    require(files_in(dir_) == kFilesOfASave, "the next save left something of a dead one");
+    require_saved(dir_, *at_);
   }
 
   std::string name_, dir_;
@@ -137,8 +121,7 @@ class HuggingFaceScene final : public Scene {
   void check(const Outcome& outcome) override {
     require(is_there() || !outcome.any_succeeded(), "a rank said the save was done, and it is not");
     ForkedRanks ranks(kRanks, [&](Group& group) { save_once(group, nullptr); });
-    for (const Ended& rank : ranks.wait_all())
-      require(rank.status == kSucceeded, "the next save failed: " + rank.text);
+    ranks.require_success("the next save");
     require(is_there(), "the next save is not there");
     gc(dir_);
     require(files_in(dir_) == kRanks, "something of a dead save is left");

@@ -64,4 +64,10 @@ inline std::ptrdiff_t files_in(const std::string& dir) {
 // The data files of all ranks, the manifest and the metadata.
 inline constexpr std::ptrdiff_t kFilesOfASave = kRanks + 2;
 
+// After a save that nobody disturbed: it is there, and nothing of older or dead ones.
+inline void require_saved(const std::string& dir, int version) {
+  require(version_in(dir) == version, "an undisturbed save is not there");
+  require(files_in(dir) == kFilesOfASave, "an undisturbed save left something of another");
+}
+
 }  // namespace cairn

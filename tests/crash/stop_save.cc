@@ -38,12 +38,10 @@ class Harness {
   void undisturbed() {
     const auto begin = std::chrono::steady_clock::now();
     ForkedRanks ranks(kRanks, [&](Group& group) { save_version(group, dir_, next_); });
-    for (const Ended& rank : ranks.wait_all())
-      require(rank.status == kSucceeded, "a save that nobody disturbed failed: " + rank.text);
+    ranks.require_success("a save that nobody disturbed");
     span_ = std::chrono::steady_clock::now() - begin;
     at_ = next_++;
-    require(version_in(dir_) == at_, "an undisturbed save is not there");
-    require(files_in(dir_) == kFilesOfASave, "something of an older save is left");
+    require_saved(dir_, *at_);
   }
 
   // Every other time the rank is the coordinator, which has the lock: nobody can save while it sleeps.
@@ -95,8 +93,7 @@ class Harness {
   // While the stopped rank still has its files open.
   void undisturbed_beside() {
     ForkedRanks ranks(kRanks, [&](Group& group) { save_version(group, dir_, next_); });
-    for (const Ended& rank : ranks.wait_all())
-      require(rank.status == kSucceeded, "a save beside a stopped rank failed: " + rank.text);
+    ranks.require_success("a save beside a stopped rank");
     at_ = next_++;
     require(version_in(dir_) == at_, "a save beside a stopped rank is not there");
   }

@@ -24,9 +24,9 @@
 #include "cairn/convert.h"
 #include "cairn/gc.h"
 #include "cairn/verify.h"
+#include "debris.h"
 #include "failing_calls.h"
 #include "small_checkpoint.h"
-#include "storage/dcp_names.h"
 #include "storage/file_names.h"
 #include "trace.h"
 #include "trainer_version.h"
@@ -79,7 +79,7 @@ class Harness {
     fs::remove_all(work_);
     save_version(at_, kOld, kCut);
     with_old_ = read_tree(work_);
-    for (const std::string& name : debris()) put(name);
+    leave_debris(at_);
     with_debris_ = read_tree(work_);
     bytes_checked_ = verify(at_).bytes_checked;
   }
@@ -97,18 +97,6 @@ class Harness {
   }
 
  private:
-  static std::vector<std::string> debris() {
-    const SaveId dead = random_save_id();
-    return {manifest_name(dead), data_file_name(0, 0, dead), partial_name(data_file_name(0, 1, dead)),
-            partial_name(".metadata")};
-  }
-
-  void put(const std::string& name) {
-    const auto file = posix_file_system(at_)->create(name);
-    file->write_at(0, std::as_bytes(std::span("12345")));
-    file->commit();
-  }
-
   std::vector<Action> actions() {
     const auto is_there = [this](std::optional<int> before, bool succeeded) {
       const auto found = fs::exists(at_) ? version_in(at_) : std::nullopt;
