@@ -12,8 +12,8 @@ namespace cairn {
 
 class TestFolder {
  public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "cairn-test-XXXXXX").string();
+  explicit TestFolder(const std::filesystem::path& in = std::filesystem::temp_directory_path()) {
+    std::string name = (in / "cairn-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder for the test");
     path_ = name;
   }

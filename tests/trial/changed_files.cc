@@ -17,14 +17,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/source.h"
 #include "cairn/cairn.h"
 #include "cairn/convert.h"
 #include "cairn/verify.h"
@@ -43,11 +42,6 @@ StateDict state_of(int version) {
   StateDict state = trainer_state(0, 1, version);
   state.set("large", Value(numbered({kShape}, version)));
   return state;
-}
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void write_in_place(const std::string& path, std::string_view bytes, std::uint64_t offset, bool cut) {
@@ -159,7 +153,7 @@ class Trial {
   }
 
   void add(const fs::path& path, const fs::path& other) {
-    subjects_.push_back({path.string(), bytes_of(path), bytes_of(other)});
+    subjects_.push_back({path.string(), read_all(*open_file(path)), read_all(*open_file(other))});
   }
 
   void start() {

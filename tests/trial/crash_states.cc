@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "random.h"
 
 namespace cairn::trial {
 namespace {
@@ -78,10 +79,7 @@ std::vector<Point> points_of(const Trace& trace) {
 }
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a + 0x9e3779b97f4a7c15ULL * (b + 1);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
+  return sim::Random(a + 0x9e3779b97f4a7c15ULL * b).next();
 }
 
 // The blocks of the write that reached the disk; the file is as long as all of it, or as the last of them.
@@ -177,10 +175,7 @@ class States {
     CrashState state{point.durable, point.reported, point.end, fates, tears};
     for (std::size_t i = 0; i < fates.size(); ++i)
       apply_fate(state.tree, trace_.steps[point.open[i]], fates[i], mix(tears, i));
-    if (!seen_.insert(hash_of(state)).second) {
-      ++counts_.again;
-      return false;
-    }
+    if (!seen_.insert(hash_of(state)).second) return false;
     ++counts_.states;
     look_(state);
     return true;

@@ -34,7 +34,6 @@ struct CrashState {
 
 struct StateCounts {
   std::uint64_t states = 0;        // all different
-  std::uint64_t again = 0;         // found once more
   std::size_t steps = 0;           // of the trace
   std::size_t points = 0;          // at which the power went
   std::size_t exhausted = 0;       // of those, the ones whose every state was looked at

@@ -1,14 +1,9 @@
 // Checkpoints whose files can be changed behind their back, and what verify and a load then say.
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +11,7 @@
 #include <vector>
 
 #include "base/source.h"
+#include "base/test_folder.h"
 #include "cairn/cairn.h"
 #include "cairn/convert.h"
 #include "cairn/verify.h"
@@ -94,35 +90,19 @@ class DcpPlace final : public DamagePlace {
   StateDict right_;
 };
 
-// A directory in memory, gone with the object.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name =
-        (std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/cairn-XXXXXX");
-    require(::mkdtemp(name.data()) != nullptr, "no directory for the trial");
-    path_ = name;
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+// Where nothing waits for a disk, if there is such a place.
+inline std::filesystem::path place_in_memory() {
+  return std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path();
+}
 
 // A file of torch.save's, one of safetensors, or a directory of those with an index: what others write too.
 class FilePlace final : public DamagePlace {
  public:
   // `name` in the folder is what is opened; `subjects` are the files that are changed.
-  FilePlace(const std::string& name, const ConvertOptions& options) : at_(folder_.path() / name) {
-    const std::filesystem::path source = folder_.path() / "source";
-    save(trainer_state(0, 1, 1), source.string(), {.write = {.durable = false}});
-    convert(source.string(), at_.string(), options);
+  FilePlace(const std::string& name, const ConvertOptions& options) : at_(folder_ / name) {
+    const std::string source = folder_ / "source";
+    save(trainer_state(0, 1, 1), source, {.write = {.durable = false}});
+    convert(source, at_.string(), options);
     right_ = read_everything();
     require(right_.size() >= 5, "the file does not have what was saved");
   }
@@ -163,7 +143,7 @@ class FilePlace final : public DamagePlace {
     return all;
   }
 
-  ScratchFolder folder_;
+  TestFolder folder_{place_in_memory()};
   std::filesystem::path at_;
   Everything right_;
 };

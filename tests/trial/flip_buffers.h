@@ -62,7 +62,7 @@ class BufferFlips {
   void convert() {
     ConvertOptions options;
     options.threads = 1;
-    const ConvertSource source((scratch_.path() / "source").string(), options, scratch_.path().string());
+    const ConvertSource source(scratch_ / "source", options, scratch_.path());
     const std::vector<ConvertEntry> entries = choose_entries(source, options);
     OutputLayout layout = lay_out_torch(entries, source, "made.pt");
     if (converted_.empty()) {
@@ -97,7 +97,7 @@ class BufferFlips {
   }
 
   void prepare_conversions() {
-    save(trainer_state(0, 1, 1), (scratch_.path() / "source").string(), {.write = {.durable = false}});
+    save(trainer_state(0, 1, 1), scratch_ / "source", {.write = {.durable = false}});
   }
   const BufferCounts& counts() const { return counts_; }
 
@@ -141,7 +141,7 @@ class BufferFlips {
 
   std::mt19937_64& random_;
   Flip flip_;
-  ScratchFolder scratch_;
+  TestFolder scratch_{place_in_memory()};
   std::shared_ptr<FileSystem> files_ = std::make_shared<FlippingFileSystem>(memory_file_system(), flip_);
   StateDict right_;
   std::string converted_;  // what a conversion writes

@@ -132,7 +132,7 @@ class Trial {
 };
 
 void run(const std::string& which, std::uint64_t most, std::mt19937_64& random) {
-  const ScratchFolder folder;
+  const TestFolder folder(place_in_memory());
   std::vector<std::unique_ptr<Operation>> operations;
   if (which != "checkpoints") add_parse_operations(operations);
   if (which != "parsers") add_checkpoint_operations(operations, folder.path());

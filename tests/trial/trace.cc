@@ -219,7 +219,6 @@ void Recorder::know(FileId file, const std::string& path) { ids_[inode_of(direct
 
 void Recorder::note_create(const Place& place, bool is_directory) {
   TraceStep step{.kind = Kind::kCreate, .file = ++last_, .directory = place.directory, .name = place.name};
-  step.is_directory = is_directory;
   // What is in it is known to nobody before it is written.
   for (Tree* tree : {&now_, &trace_.before}) {
     if (is_directory) {

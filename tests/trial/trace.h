@@ -64,7 +64,6 @@ struct TraceStep {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
   FileBytes bytes = {};
-  bool is_directory = false;
 };
 
 // "write 512 bytes at 0 of 3", for people.

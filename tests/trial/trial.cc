@@ -3,9 +3,7 @@
 //   CAIRN_FAILPOINT=NAME:N:kill     the N-th time a thread of this process comes to NAME, the process dies
 //   CAIRN_FAILPOINT=NAME:N:error    an I/O error is thrown there instead
 //   CAIRN_FAILPOINT=NAME:N:sleep    it waits there for CAIRN_FAILPOINT_MS milliseconds (1,000)
-//   CAIRN_FAILPOINT_LOG=FILE        the name of every point is added to FILE when it is first come to
 //   CAIRN_PLANT=NAME                the bug of that name is there
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -53,16 +51,6 @@ Failpoint parse(const std::string& said) {
   return point;
 }
 
-// One write, so that lines of several processes do not mix.
-void note(const std::string& point) {
-  static const std::string file = from_environment("CAIRN_FAILPOINT_LOG");
-  if (file.empty()) return;
-  const int fd = ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  const std::string line = point + "\n";
-  if (fd < 0 || ::write(fd, line.data(), line.size()) < 0) std::_Exit(2);
-  ::close(fd);
-}
-
 void act(const Failpoint& point) {
   if (point.action == "kill") ::kill(::getpid(), SIGKILL);
   if (point.action == "error")
@@ -100,7 +88,6 @@ void reach(const char* point) {
   {
     const std::lock_guard lock(points().mutex);
     const long times = ++points().times[point];
-    if (times == 1) note(point);
     if (points().wanted.name == point && points().wanted.nth == times) wanted = points().wanted;
   }
   if (!wanted.name.empty()) act(wanted);
