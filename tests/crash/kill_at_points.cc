@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <string>
@@ -160,14 +161,8 @@ class Points {
   }
 
   void print() const {
-    std::string fired;
-    for (const auto& [point, actions] : fired_) {
-      std::string counts;
-      for (const auto& [action, times] : actions)
-        counts += fmt::format("{}\"{}\": {}", counts.empty() ? "" : ", ", action, times);
-      fired += fmt::format("{}\"{}\": {{{}}}", fired.empty() ? "" : ", ", point, counts);
-    }
-    fmt::print("{{\"runs\": {}, \"points\": {}, \"fired\": {{{}}}}}\n", runs_, fired_.size(), fired);
+    const nlohmann::ordered_json counts = {{"runs", runs_}, {"points", fired_.size()}, {"fired", fired_}};
+    fmt::print("{}\n", counts.dump());
   }
 
   std::mt19937 random_;

@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ namespace {
 using namespace cairn;
 using namespace cairn::trial;
 namespace fs = std::filesystem;
+using Counts = nlohmann::ordered_json;
 
 constexpr int kOld = 1, kNew = 2, kNext = 3;
 constexpr unsigned kLongest = 120;  // seconds that one action may take
@@ -85,15 +87,12 @@ class Harness {
   }
 
   void run(const std::vector<int>& errors, const std::string& only) {
-    std::string text;
-    for (const Action& action : actions()) {
-      if (!only.empty() && only != action.name) continue;
-      text += fmt::format("{}\"{}\": {}", text.empty() ? "" : ", ", action.name, fail_each(action, errors));
-    }
-    if (only.empty() || only == "reluctant")
-      text += fmt::format("{}\"reluctant\": {}", text.empty() ? "" : ", ", be_reluctant());
-    if (text.empty()) throw std::invalid_argument("no such thing to try: " + only);
-    fmt::print("{{{}}}\n", text);
+    Counts counts;
+    for (const Action& action : actions())
+      if (only.empty() || only == action.name) counts[action.name] = fail_each(action, errors);
+    if (only.empty() || only == "reluctant") counts["reluctant"] = be_reluctant();
+    if (counts.empty()) throw std::invalid_argument("no such thing to try: " + only);
+    fmt::print("{}\n", counts.dump());
   }
 
  private:
@@ -154,7 +153,7 @@ class Harness {
     write_tree(tree, work_);
   }
 
-  std::string fail_each(const Action& action, const std::vector<int>& errors) {
+  Counts fail_each(const Action& action, const std::vector<int>& errors) {
     lay_out(action.before);
     NthFails none(0, false, 0);
     {
@@ -171,7 +170,7 @@ class Harness {
         }
       }
     }
-    return fmt::format("{{\"calls\": {}, \"runs\": {}, \"failed\": {}}}", none.calls(), runs, failed);
+    return {{"calls", none.calls()}, {"runs", runs}, {"failed", failed}};
   }
 
   // Whether the action failed.
@@ -212,7 +211,7 @@ class Harness {
     check_clean(*posix_file_system(at_), kCut);
   }
 
-  std::string be_reluctant() {
+  Counts be_reluctant() {
     std::uint64_t runs = 0, fired = 0;
     for (const Action& action : actions()) {
       lay_out(action.before);
@@ -239,7 +238,7 @@ class Harness {
         ++runs;
       }
     }
-    return fmt::format("{{\"runs\": {}, \"calls\": {}}}", runs, fired);
+    return {{"runs", runs}, {"calls", fired}};
   }
 
   // The bytes of the files that do not depend on the save's id, by name without it.

@@ -20,7 +20,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -66,25 +66,19 @@ class Harness {
                                                               {"convert", &Harness::conversion}};
     std::uint64_t left = only.empty() ? kinds.size() : 1;
     std::uint64_t all = 0;
-    std::string text;
+    nlohmann::ordered_json counts = {{"states", 0}};
     for (const auto& [name, make] : kinds) {
       if (!only.empty() && only != name) continue;
       const Tally tally = try_kind((states - all) / left--, [&, make = make] { return (this->*make)(); });
       all += tally.at("states");
-      text += fmt::format(", \"{}\": {}", name, json(tally));
+      counts[name] = tally;
     }
-    if (text.empty()) throw std::invalid_argument("no such thing to try: " + only);
-    fmt::print("{{\"states\": {}{}}}\n", all, text);
+    if (counts.size() == 1) throw std::invalid_argument("no such thing to try: " + only);
+    counts["states"] = all;
+    fmt::print("{}\n", counts.dump());
   }
 
  private:
-  static std::string json(const Tally& tally) {
-    std::string text;
-    for (const auto& [name, count] : tally)
-      text += fmt::format("{}\"{}\": {}", text.empty() ? "" : ", ", name, count);
-    return "{" + text + "}";
-  }
-
   // Several runs, each cut otherwise, until there are enough states.
   Tally try_kind(std::uint64_t states, const std::function<Run()>& make) {
     Tally tally{{"states", 0}};
