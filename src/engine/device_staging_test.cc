@@ -14,7 +14,6 @@ namespace cairn {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMiB = 1U << 20;
 
@@ -316,123 +315,6 @@ TEST_P(DeviceStaging, PreparedMemoryIsUsed) {
   device->fail_allocations(false);
   stager->close();
   EXPECT_EQ(device->use().pinned, 0U);
-}
-
-TEST(DeviceSnapshots, AFullDeviceIsALimit) {
-  const auto device = std::make_shared<SimulatedDriver>(SimulatedOptions{.memory = 96 * kMiB});
-  StateDict state;
-  state.set("t", Value(device->tensor(DType::kUInt8, {24 << 20})));
-  StagingOptions staging;
-  staging.devices.driver = device;
-  staging.place = SnapshotPlace::kDevice;
-  const auto stager = default_stager(staging);
-  const Error e = error_of([&] { stager->stage(state, {}); });
-  EXPECT_EQ(e.code(), ErrorCode::kLimit);
-  EXPECT_TRUE(mentions(e, "75497472 are free")) << e.what();
-  staging.place = SnapshotPlace::kAuto;
-  staging.device_budget = 90 * kMiB;
-  EXPECT_EQ(default_stager(staging)->stage(state, {}).state.find("t")->get<Tensor>().view().device.kind,
-            Device::Kind::kCpu);
-}
-
-TEST(DeviceSnapshots, AnAllocationThatFailsFailsTheSnapshot) {
-  const auto device = std::make_shared<SimulatedDriver>();
-  StateDict state;
-  state.set("t", Value(device->tensor(DType::kUInt8, {1 << 20})));
-  StagingOptions staging;
-  staging.devices.driver = device;
-  staging.place = SnapshotPlace::kDevice;
-  const auto stager = default_stager(staging);
-  device->fail_allocations(true);
-  const Snapshot snapshot = stager->stage(state, {.overlapped = true});
-  EXPECT_EQ(error_of([&] { snapshot.whole.get(); }).code(), ErrorCode::kLimit);
-}
-
-TEST(DeviceSnapshots, TheBudgetOfADeviceIsKept) {
-  const auto device = std::make_shared<SimulatedDriver>();
-  StateDict state;
-  state.set("t", Value(device->tensor(DType::kUInt8, {4 << 20})));
-  StagingOptions staging;
-  staging.devices.driver = device;
-  staging.place = SnapshotPlace::kDevice;
-  staging.device_budget = 6 * kMiB;
-  const auto stager = default_stager(staging);
-  auto held = std::make_unique<Snapshot>(stager->stage(state, {}));
-  EXPECT_EQ(held->state.find("t")->get<Tensor>().view().device.kind, Device::Kind::kCuda);
-  EXPECT_EQ(device->use().allocated, 8 * kMiB);
-  EXPECT_EQ(error_of([&] { stager->stage(state, {.deadline = Clock::time_point()}); }).code(),
-            ErrorCode::kLimit);
-  EXPECT_EQ(error_of([&] { stager->stage(state, {.deadline = Clock::now() + 10ms}); }).code(),
-            ErrorCode::kTimeout);
-  held.reset();
-  EXPECT_EQ(device->use().allocated, 4 * kMiB);
-  staging.place = SnapshotPlace::kAuto;
-  staging.device_budget = 3 * kMiB;
-  const Snapshot elsewhere = default_stager(staging)->stage(state, {});
-  EXPECT_EQ(elsewhere.state.find("t")->get<Tensor>().view().device.kind, Device::Kind::kCpu);
-}
-
-TEST(DeviceSnapshots, PinningCanBeRequired) {
-  const auto device = std::make_shared<SimulatedDriver>();
-  device->limit_pinning(0);
-  StateDict state;
-  state.set("t", Value(device->tensor(DType::kUInt8, {4 << 20})));
-  StagingOptions staging;
-  staging.devices.driver = device;
-  staging.require_pinning = true;
-  const auto stager = default_stager(staging);
-  const Error e = error_of([&] { stager->stage(state, {}); });
-  EXPECT_EQ(e.code(), ErrorCode::kLimit);
-  EXPECT_TRUE(mentions(e, "ulimit -l")) << e.what();
-  EXPECT_EQ(error_of([&] { stager->prepare(state); }).code(), ErrorCode::kLimit);
-}
-
-TEST(DeviceSnapshots, MemoryIsPinnedOnceAndKept) {
-  const auto device = std::make_shared<SimulatedDriver>();
-  StateDict state;
-  state.set("t", Value(device->tensor(DType::kUInt8, {40 << 20})));
-  StagingOptions staging;
-  staging.devices.driver = device;
-  const auto stager = default_stager(staging);
-  for (int i = 0; i < 5; ++i) {
-    (void)stager->stage(state, {});
-    EXPECT_EQ(device->use().pinned, 40 * kMiB);
-  }
-}
-
-// A ring's copies are of 2 MiB at most, those to pinned memory of a cell.
-TEST(DeviceSnapshots, OnlyTheFirstPassesThroughTheRing) {
-  const auto device = std::make_shared<SimulatedDriver>();
-  StateDict state;
-  state.set("t", Value(device->tensor(DType::kUInt8, {40 << 20})));
-  StagingOptions staging;
-  staging.devices.driver = device;
-  const auto stager = default_stager(staging);
-  (void)stager->stage(state, {});
-  const std::uint64_t first = device->use().copies;
-  EXPECT_GE(first, 20U);
-  (void)stager->stage(state, {});
-  EXPECT_EQ(device->use().copies - first, 2U);
-}
-
-TEST(DeviceSnapshots, WithoutRoomTheLiveStateIsWritten) {
-  const auto device = std::make_shared<SimulatedDriver>();
-  const Tensor tensor = device->tensor(DType::kInt32, {1 << 20});
-  copy(numbered({1 << 20}, 5).view(), device->host_view(tensor.view()));
-  StateDict state;
-  state.set("t", Value(tensor));
-  const SlowPlace place;
-  const auto writer = dcp_writer(place.files, {.files_per_rank = 1, .devices = {device}});
-  AsyncOptions saving;
-  saving.staging.devices.driver = device;
-  saving.staging.budget = kMiB;
-  saving.on_full = OnFull::kWriteThrough;
-  saving.save.writer = writer.get();
-  AsyncSaver saver(saving);
-  const SaveHandle handle = saver.async_save(state, "memory");
-  EXPECT_TRUE(handle.written_through());
-  handle.wait();
-  EXPECT_EQ(*place.load().find("t"), Value(numbered({1 << 20}, 5)));
 }
 
 }  // namespace
