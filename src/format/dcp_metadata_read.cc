@@ -271,7 +271,7 @@ bool MetadataReader::read_paths(Ref dict, PathMap& paths) {
     graph_.each(value, [&](Ref step) {
       if (step.kind() == Kind::kString) {
         paths.add_step(graph_.text(step));
-      } else if (step.kind() == Kind::kInt) {
+      } else if (graph_.is_integer(step)) {
         paths.add_step(graph_.integer(step));
       } else {
         plain = false;

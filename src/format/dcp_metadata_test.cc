@@ -54,6 +54,15 @@ TEST(DcpMetadata, WhatIsWrittenReadsBackEqual) {
   }
 }
 
+TEST(DcpMetadata, PathsKeepKeysOfAll64Bits) {
+  Metadata metadata = sample(1, 1);
+  PathMap paths;
+  paths.add("model.layer.0",
+            {"model", INT64_MIN, std::int64_t{1} << 59, (std::int64_t{1} << 59) - 1, INT64_MAX});
+  metadata.planner_data = paths;
+  EXPECT_EQ(parsed(written(metadata)), metadata);
+}
+
 TEST(DcpMetadata, QuickAndPlainReadingAgree) {
   const std::string text = written(sample(40, 5));
   EXPECT_EQ(read_dcp_metadata_plainly(*memory_source(as_bytes(text))), parsed(text));

@@ -22,12 +22,7 @@ namespace {
 [[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
 
 std::int64_t integer_of(const Graph& graph, Ref ref, std::string_view what) {
-  if (ref.kind() == Kind::kInt) return graph.integer(ref);
-  if (ref.kind() == Kind::kBigInt && graph.text(ref).size() <= 8) {
-    std::string bytes(graph.text(ref));
-    bytes.resize(8, bytes.empty() || (bytes.back() & 0x80) == 0 ? '\0' : '\xff');
-    return load<std::int64_t>(bytes.data());
-  }
+  if (graph.is_integer(ref)) return graph.integer(ref);
   if (ref.kind() == Kind::kBigInt)
     throw Error(ErrorCode::kLimit, fmt::format("{} does not fit in 64 bits", what));
   broken(fmt::format("{} is not an integer", what));

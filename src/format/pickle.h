@@ -55,7 +55,9 @@ class Graph {
  public:
   Ref root() const { return root_; }
 
-  std::int64_t integer(Ref r) const;        // kInt
+  // kInt, and a kBigInt that fits in 64 bits.
+  bool is_integer(Ref r) const;
+  std::int64_t integer(Ref r) const;
   double real(Ref r) const;                 // kFloat
   std::string_view text(Ref r) const;       // kString (UTF-8), kBytes, kBigInt (little-endian)
   Ref payload(Ref r) const;                 // kPersid

@@ -6,7 +6,14 @@
 
 namespace cairn::pickle {
 
-std::int64_t Graph::integer(Ref r) const { return static_cast<std::int64_t>(r.bits) >> 4; }
+// What does not fit into a Ref and has no more than eight bytes has all of them.
+bool Graph::is_integer(Ref r) const {
+  return r.kind() == Kind::kInt || (r.kind() == Kind::kBigInt && text(r).size() == sizeof(std::int64_t));
+}
+
+std::int64_t Graph::integer(Ref r) const {
+  return r.kind() == Kind::kInt ? static_cast<std::int64_t>(r.bits) >> 4 : load<std::int64_t>(text(r).data());
+}
 
 double Graph::real(Ref r) const { return load<double>(words(r)); }
 

@@ -68,12 +68,9 @@ Value Walk::value(Ref ref, std::uint32_t depth) {
     case Kind::kTrue: return true;
     case Kind::kFalse: return false;
     case Kind::kInt: return graph_.integer(ref);
-    case Kind::kBigInt: {
-      std::string bytes(graph_.text(ref));
-      if (bytes.size() > 8) return BigInt{std::move(bytes)};
-      bytes.resize(8, bytes.empty() || (bytes.back() & 0x80) == 0 ? '\0' : '\xff');
-      return load<std::int64_t>(bytes.data());
-    }
+    case Kind::kBigInt:
+      if (graph_.is_integer(ref)) return graph_.integer(ref);
+      return BigInt{std::string(graph_.text(ref))};
     case Kind::kFloat: return graph_.real(ref);
     case Kind::kString: return std::string(graph_.text(ref));
     case Kind::kBytes: return Bytes{std::string(graph_.text(ref))};
@@ -115,10 +112,10 @@ bool Walk::dict(Ref ref, std::uint32_t depth, Dict& out) {
   graph_.each(ref, [&](Ref element) {
     if (position++ % 2 == 0) {
       key = element;
-      plain = key.kind() == Kind::kString || key.kind() == Kind::kInt;
+      plain = key.kind() == Kind::kString || graph_.is_integer(key);
       return plain;
     }
-    Key name = key.kind() == Kind::kInt ? Key(graph_.integer(key)) : Key(std::string(graph_.text(key)));
+    Key name = key.kind() == Kind::kString ? Key(std::string(graph_.text(key))) : Key(graph_.integer(key));
     out.set(std::move(name), value(element, depth + 1));
     return true;
   });

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -22,14 +21,9 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
 Error corrupt(std::string message) { return {ErrorCode::kCorrupt, std::move(message)}; }
 
 std::int64_t number(const Graph& graph, Ref r, std::string_view what) {
-  if (r.kind() == Kind::kInt) return graph.integer(r);
+  if (graph.is_integer(r)) return graph.integer(r);
   if (r.kind() != Kind::kBigInt) throw corrupt(fmt::format("{} of a tensor is not an integer", what));
-  const std::string_view bytes = graph.text(r);
-  if (bytes.size() > 8)
-    throw Error(ErrorCode::kLimit, fmt::format("{} of a tensor does not fit in 64 bits", what));
-  std::uint64_t value = 0;
-  std::memcpy(&value, bytes.data(), bytes.size());
-  return static_cast<std::int64_t>(value);  // shorter ones are kInt
+  throw Error(ErrorCode::kLimit, fmt::format("{} of a tensor does not fit in 64 bits", what));
 }
 
 bool flag(Ref r, std::string_view what) {
