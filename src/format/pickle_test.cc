@@ -2,31 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
+#include "format/pickle_test_programs.h"
 #include "format/pickle_writer.h"
 
 namespace cairn::pickle {
 namespace {
 
 using namespace std::string_literals;
-
-Graph parse(const std::string& program, Dialect dialect = Dialect::kTorch, const Limits& limits = {}) {
-  Options options;
-  options.dialect = dialect;
-  return read(*memory_source(as_bytes(program)), options, limits);
-}
-
-Value value_of(const std::string& program, const Limits& limits = {}) {
-  const Graph graph = parse(program, Dialect::kTorch, limits);
-  return to_value(graph, graph.root(), {}, limits);
-}
-
-// Protocol 2 around the given opcodes.
-std::string program(const std::string& body) { return "\x80\x02"s + body + "."; }
-
-ErrorCode refusal(const std::string& text, Dialect dialect = Dialect::kTorch, const Limits& limits = {}) {
-  return error_of([&] { parse(text, dialect, limits); }).code();
-}
 
 TEST(Pickle, ReadsNumbersOfEverySize) {
   EXPECT_EQ(value_of(program("K\x07")), Value(7));
