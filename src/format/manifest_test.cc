@@ -69,6 +69,30 @@ TEST(Manifest, IsReadAsWritten) {
   EXPECT_EQ(read(write(empty)), empty);
 }
 
+TEST(Manifest, InOnePieceItIsTheSame) {
+  for (const bool strong : {false, true}) {
+    Manifest manifest = sample(strong);
+    manifest.block_size = Manifest().block_size;
+    for (ManifestFile& file : manifest.files) {
+      file.block_crcs.resize(file.size > 0 ? 1 : 0);
+      file.block_hashes.resize(strong ? file.block_crcs.size() : 0);
+    }
+    EXPECT_EQ(read(encode_manifest(manifest.save_id, strong, manifest.files)), manifest);
+  }
+}
+
+TEST(Manifest, BlocksHaveUpToAGigabyte) {
+  Manifest manifest;
+  StringSink sink;
+  for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
+    manifest.block_size = size;
+    EXPECT_EQ(read(write(manifest)).block_size, size);
+  }
+  EXPECT_EQ(refusal(forged<std::uint64_t>(write(manifest), 32, std::uint64_t{1} << 31)), kCorrupt);
+  EXPECT_THROW(ManifestWriter(sink, save_id(), false, std::uint64_t{1} << 31), Error);
+  EXPECT_THROW(ManifestWriter(sink, save_id(), false, 0), Error);
+}
+
 TEST(Manifest, HasTheDocumentedLayout) {
   const std::string bytes = write(sample(false));
   EXPECT_EQ(bytes.substr(0, 8), "CAIRNMF\n");

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "cairn/error.h"
+#include "base/test_errors.h"
 
 namespace cairn {
 namespace {
@@ -58,6 +58,29 @@ TEST(Safetensors, ReadsTensorsAndMetadata) {
   EXPECT_EQ(read.tensors[1].offset, read.data_offset);
   const std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}, {"k\n", ""}};
   EXPECT_EQ(read.metadata, metadata);
+}
+
+TEST(Safetensors, AnyNumberOfEmptyTensorsMayShareAPlace) {
+  std::string header = "{";
+  for (int i = 0; i < 200; ++i)
+    header += "\"" + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)";
+  header.back() = '}';
+  EXPECT_EQ(parse(file_of(header, 0)).tensors.size(), 200U);
+}
+
+TEST(Safetensors, ErrorsNameTheTensorOrThePlace) {
+  for (const std::string_view wrong :
+       {R"({"dtype":"F99","shape":[1],"data_offsets":[4,8]})",     // while it is read
+        R"({"dtype":"F32","shape":[1]})",                          // at its end
+        R"({"dtype":"F32","shape":[1],"data_offsets":[5,9]})",     // where it lies
+        R"({"dtype":"F32","shape":[2],"data_offsets":[4,8]})"}) {  // how large it is
+    const std::string header =
+        R"({"good":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"bad":)" + std::string(wrong) + "}";
+    EXPECT_EQ(error_of([&] { parse(file_of(header, 8)); }).tensor(), "bad") << wrong;
+  }
+  // A file of nothing but the length of its header is long enough to be read.
+  EXPECT_EQ(error_of([] { parse(std::string(8, '\0')); }).offset(), 8U);
+  EXPECT_EQ(error_of([] { parse(std::string(7, '\0')); }).offset(), std::nullopt);
 }
 
 TEST(Safetensors, AcceptsTheOddButLegal) {

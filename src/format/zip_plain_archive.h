@@ -24,9 +24,10 @@ class Plain {
     std::uint16_t flags = 0, method = 0;
     std::uint64_t size = 0;
     std::string local_extra;
+    std::uint32_t unpacked_crc = 0x352441c2;  // of "abc", where the data are compressed
 
     bool is_deferred() const { return (flags & 8) != 0; }
-    std::uint32_t crc() const { return method == 0 ? crc32(as_bytes(data)) : 0x352441c2; }  // of "abc"
+    std::uint32_t crc() const { return method == 0 ? crc32(as_bytes(data)) : unpacked_crc; }
   };
   std::vector<Record> records;
 
@@ -41,10 +42,11 @@ class Plain {
     return all + directory + end_record(directory.size(), all.size());
   }
 
- private:
   template <class T> static void push(std::string& s, T v) {
     s.append(reinterpret_cast<const char*>(&v), sizeof v);
   }
+
+ private:
   static void push_sums(std::string& s, const Record& r) {
     push(s, r.crc());
     push(s, static_cast<std::uint32_t>(r.data.size()));

@@ -169,6 +169,11 @@ TEST(ZipReader, ChecksTheZip64FieldOfLocalHeaders) {
   EXPECT_EQ(refusal(with_extra(sizes + number(3) + number(4), 0)), kCorrupt);
   EXPECT_EQ(refusal(with_extra(sizes + number(3) + number(0), 0)), kCorrupt);  // 0 needs a descriptor
   EXPECT_EQ(refusal(with_extra(offset + number(1), 0)), kCorrupt);
+  const std::string both("\1\0\30\0", 4);
+  EXPECT_EQ(open(with_extra(both + number(3) + number(3) + number(0), 0)).entries().size(), 1U);
+  EXPECT_EQ(refusal(with_extra(both + number(3) + number(3) + number(1), 0)), kCorrupt);
+  EXPECT_EQ(refusal(with_extra(both + number(4) + number(3) + number(0), 0)), kCorrupt);
+  EXPECT_EQ(refusal(with_extra(std::string("\1\0\27\0", 4) + std::string(23, '\3'), 0)), kCorrupt);
   EXPECT_EQ(refusal(with_extra(std::string("\1\0\0\0", 4), 0)), kCorrupt);
   EXPECT_EQ(refusal(with_extra(std::string("\1\0\4\0abcd", 8), 0)), kCorrupt);
   EXPECT_EQ(refusal(with_extra(offset + number(0) + offset + number(0), 0)), kCorrupt);
