@@ -59,6 +59,26 @@ TEST(WireLoad, NumbersThatPointNowhereAreCorruptOrAnotherPlan) {
   EXPECT_GT(refused, 50);
 }
 
+// Hints are not compared.
+TEST(WireLoad, PositionsArriveAsTheyLeft) {
+  const LoadPlan plan = decoded(encode_load_plan(rich_plan(), 1, 3));
+  EXPECT_EQ(plan.items[0].dest_index.index, 1);
+  EXPECT_EQ(plan.items[0].storage_index.index, 7);
+  EXPECT_EQ(plan.items[1].dest_index.index, std::nullopt);
+  EXPECT_EQ(plan.items[2].storage_index.index, std::nullopt);
+}
+
+TEST(WireLoad, SharedItemsAndRanksMustBeThere) {
+  const auto with_shared = [](const SharedRead& shared) {
+    LoadPlan plan = rich_plan();
+    plan.shared = {shared};
+    return encode_load_plan(plan, 1, 3);
+  };
+  EXPECT_NO_THROW(decoded(with_shared({2, 2, {0, 2}})));
+  for (const SharedRead& wrong : {SharedRead{3, 2, {0}}, SharedRead{2, 3, {0}}, SharedRead{2, 2, {0, 3}}})
+    EXPECT_EQ(error_of([&] { decoded(with_shared(wrong)); }).code(), ErrorCode::kCorrupt) << wrong.item;
+}
+
 TEST(WireLoad, FlippedBitsOfTheHeaderAreTypedErrors) {
   const std::string good = encode_load_plan(rich_plan(), 1, 3);
   for (std::size_t bit = 0; bit < 8 * sizeof(PlanHeader); ++bit) {
