@@ -51,26 +51,28 @@ std::unique_ptr<StorageWriter> Job::writer_of(int rank) const {
 
 namespace {
 
-bool begins_with_plan(std::string_view bytes) {
+// A letter is its tag, the id of the save, and what it is about.
+constexpr std::size_t kBodyAt = 1 + sizeof(SaveId);
+
+bool has_plan_at(std::size_t at, std::string_view bytes) {
   const std::string_view magic(reinterpret_cast<const char*>(&kPlanMagic), sizeof kPlanMagic);
-  return bytes.starts_with(magic);
+  return bytes.size() > at && bytes.substr(at).starts_with(magic);
 }
 
 // A rank of another version says so in the head of its plan.
 void change_version(std::string& bytes) {
-  if (begins_with_plan(std::string_view(bytes).substr(std::min<std::size_t>(1, bytes.size()))))
-    ++bytes[1 + offsetof(PlanHeader, version)];
+  if (has_plan_at(kBodyAt, bytes)) ++bytes[kBodyAt + offsetof(PlanHeader, version)];
 }
 
-// A rank that says nothing of what it has written: a vote is its tag, the size of the results, the results,
-// and what the writer attached.
+// A rank that says nothing of what it has written: a vote is about the size of the results, the results, and
+// what the writer attached.
 void forget_results(std::string& bytes, int rank, int size) {
-  constexpr std::size_t kResultsAt = 1 + sizeof(std::uint64_t);
-  if (bytes.size() < kResultsAt || !begins_with_plan(std::string_view(bytes).substr(kResultsAt))) return;
-  const auto old_size = load<std::uint64_t>(bytes.data() + 1);
+  constexpr std::size_t kResultsAt = kBodyAt + sizeof(std::uint64_t);
+  if (!has_plan_at(kResultsAt, bytes)) return;
+  const auto old_size = load<std::uint64_t>(bytes.data() + kBodyAt);
   const std::string none = encode_write_results({}, rank, size);
   bytes.replace(kResultsAt, old_size, none);
-  store(bytes.data() + 1, static_cast<std::uint64_t>(none.size()));
+  store(bytes.data() + kBodyAt, static_cast<std::uint64_t>(none.size()));
 }
 
 }  // namespace
