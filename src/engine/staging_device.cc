@@ -105,9 +105,10 @@ std::vector<UnpinnedCell> unpinned_cells(const std::vector<DeviceTask>& tasks, c
   }
   // Two places may share a cell, and so do tensors that are gathered.
   const auto where = [](const UnpinnedCell& one) { return std::pair(one.block.get(), one.cell); };
-  std::ranges::sort(cells, {}, where);
-  const auto doubles = std::ranges::unique(cells, {}, where);
-  cells.erase(doubles.begin(), doubles.end());
+  const auto before = [&](const UnpinnedCell& a, const UnpinnedCell& b) { return where(a) < where(b); };
+  const auto same = [&](const UnpinnedCell& a, const UnpinnedCell& b) { return where(a) == where(b); };
+  std::sort(cells.begin(), cells.end(), before);
+  cells.erase(std::unique(cells.begin(), cells.end(), same), cells.end());
   return cells;
 }
 
