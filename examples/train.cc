@@ -1,10 +1,11 @@
 // A trainer of many MPI ranks that saves and loads: what cairn is for, in one file.
 //
-//   mpirun -n 4 train save DIR STEP [MIB]     step STEP's state, then that of STEP + 1 over it
-//   mpirun -n 3 train load DIR STEP [MIB]     the same state on other ranks, cut by columns; compares every
-//   byte
+//   mpirun -n 4 train save DIR STEP [MIB [PACE]]  step STEP's state, then that of STEP + 1 over it
+//   mpirun -n 3 train load DIR STEP [MIB]         the same state on other ranks, cut by columns; compares
+//                                                 every byte
 //
 // The "model" is two matrices and their optimizer state, MIB (256) MiB in all, cut by rows over the ranks.
+// With a PACE each rank writes so many MiB a second at most.
 #include <mpi.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@ struct Job {
   int step;
   std::int64_t mib;
   MeshLayout layout;
+  std::uint64_t bytes_per_second = 0;  // no limit
 
   Shape shape() const { return {mib * 64, 1024}; }  // four float32 tensors of it are `mib` MiB
 };
@@ -63,11 +65,12 @@ double rate(const Job& job, double time) { return static_cast<double>(job.mib) *
 
 void save_twice(Job job) {
   DefaultSavePlanner planner({.enable_plan_caching = true});  // kept: an unchanged plan is not sent again
+  const SaveOptions options{
+      .group = &job.group, .planner = &planner, .write = {.bytes_per_second = job.bytes_per_second}};
   for (int i = 0; i < 2; ++i, ++job.step) {
     const StateDict state = state_of(job, true);
     SaveResult result;
-    const double time =
-        seconds([&] { result = save(state, job.dir, {.group = &job.group, .planner = &planner}); });
+    const double time = seconds([&] { result = save(state, job.dir, options); });
     if (job.group.rank() == 0) {
       std::printf("step %d: %d ranks saved %lld MiB in %.2f s, %.2f GB/s; %llu bytes of plans and results\n",
                   job.step, job.group.size(), static_cast<long long>(job.mib), time, rate(job, time),
@@ -104,7 +107,7 @@ void load_and_compare(const Job& job) {
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::fputs("usage: train save|load DIR STEP [MIB]\n", stderr);
+    std::fputs("usage: train save|load DIR STEP [MIB [PACE]]\n", stderr);
     return 2;
   }
   int provided = 0;
@@ -116,6 +119,7 @@ int main(int argc, char** argv) {
     const Placement cut = Placement::shard(saves ? 0 : 1);
     Job job{
         *group, argv[2], std::atoi(argv[3]), argc > 4 ? std::atoll(argv[4]) : 256, {{group->size()}, {cut}}};
+    if (argc > 5) job.bytes_per_second = std::strtoull(argv[5], nullptr, 10) << 20;
     try {
       saves ? save_twice(job) : load_and_compare(job);
     } catch (const Error& e) {

@@ -38,8 +38,8 @@ awk -v m=$mib -v w="$raw" -v r="$read" \
 explain "Four ranks train and save step 1, then step 2 over it: the second plan is the first one's, and is not sent."
 ranks 4 train save run 1 $mib
 
-explain "They save steps 3 and 4; in the middle somebody kills them all."
-(ranks 4 train save run 3 $mib >killed.txt 2>&1 || true) &
+explain "They save step 3, slowly, so that there is a middle; then somebody kills them all."
+(ranks 4 train save run 3 $mib 40 >killed.txt 2>&1 || true) &
 until ls run/*cairn-partial >/dev/null 2>&1; do sleep 0.005; done
 pkill -KILL -f "$root/build/release/tests/train save run 3" || true
 wait
