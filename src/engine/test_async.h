@@ -127,8 +127,10 @@ class ChangingState {
   // Random bytes in every tensor, another step. Now and then other memory and another shape.
   void change() {
     if (step_ % 50 == 0) make_tensors();
-    for (const Tensor& storage : storages_)
-      for (std::byte& byte : touchable(storage).bytes()) byte = static_cast<std::byte>(random_());
+    for (const Tensor& storage : storages_) {
+      Tensor bytes = touchable(storage);
+      for (std::byte& byte : bytes.bytes()) byte = static_cast<std::byte>(random_());
+    }
     state_.set("step", Value(++step_));
   }
 
