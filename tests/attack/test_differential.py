@@ -16,6 +16,7 @@ import os
 import pickle
 import pickletools
 import random
+import re
 import struct
 import subprocess
 import zipfile
@@ -74,10 +75,19 @@ def escaped(shown: str) -> str:
     return "".join(c if c < "\x80" or c.isprintable() else repr(c)[1:-1] for c in shown)
 
 
-def like_pickle(data: bytes, ours: Answer) -> None:
-    ops = [[op.name, at] for op, _, at in pickletools.genops(data)]
+def same_opcodes(data: bytes, ours: Answer) -> None:
+    try:
+        ops = [[op.name, at] for op, _, at in pickletools.genops(data)]
+    except ValueError as e:
+        if re.match(r"Trailing \\ in|invalid \\x escape", str(e)):
+            return  # pickletools takes a backslash in a GLOBAL's name for an escape; pickle itself does not
+        raise
     same(ours["at"], ops)
     same(ops[-1], ["STOP", len(data) - 1])
+
+
+def like_pickle(data: bytes, ours: Answer) -> None:
+    same_opcodes(data, ours)
     if ours["value"] is None:
         return
     try:
@@ -202,6 +212,13 @@ def test_4000_random_files_mean_the_same_to_two_readers(kind: str, tmp_path: Pat
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_million_random_files_mean_the_same_to_two_readers(kind: str, tmp_path: Path) -> None:
     run(kind, int(os.environ.get("CAIRN_DIFFERENTIAL", 1_000_000)) // len(KINDS), tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"a\\", b"a\\xg", b"a\\n"])
+def test_a_backslash_in_a_name_is_no_difference(name: bytes) -> None:
+    data = b"\x80\x02c" + name + b"\nb\n."
+    [answer] = read_by_cairn("p", [data])
+    assert judge("pickle", data, answer) == "accepted"
 
 
 def test_a_reader_that_differs_is_noticed() -> None:

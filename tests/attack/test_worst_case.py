@@ -116,4 +116,5 @@ def test_the_largest_files_that_are_allowed_cost_no_more(name: str, tmp_path: Pa
     size = HEADER if CASES[name][2] else int(os.environ.get("CAIRN_WORST_METADATA", 64 << 20))
     small = read(name, size // 4, tmp_path)
     large = read(name, size, tmp_path)
-    assert large["cpu_ms"] <= 8 * small["cpu_ms"] + 50, "four times the bytes take more than eight times as long"
+    # In the parser: what the kernel needs to find memory is the machine's, and no measure of it.
+    assert large["user_ms"] <= 8 * small["user_ms"] + 50, "four times the bytes take more than eight times as long"
