@@ -79,8 +79,8 @@ def same_opcodes(data: bytes, ours: Answer) -> None:
     try:
         ops = [[op.name, at] for op, _, at in pickletools.genops(data)]
     except ValueError as e:
-        if re.match(r"Trailing \\ in|invalid \\x escape", str(e)):
-            return  # pickletools takes a backslash in a GLOBAL's name for an escape; pickle itself does not
+        if re.match(r"Trailing \\ in|invalid \\x escape|'ascii' codec", str(e)):
+            return  # pickletools wants a GLOBAL's name in ASCII and unescaped; pickle itself takes UTF-8 as it is
         raise
     same(ours["at"], ops)
     same(ops[-1], ["STOP", len(data) - 1])
@@ -214,8 +214,8 @@ def test_a_million_random_files_mean_the_same_to_two_readers(kind: str, tmp_path
     run(kind, int(os.environ.get("CAIRN_DIFFERENTIAL", 1_000_000)) // len(KINDS), tmp_path)
 
 
-@pytest.mark.parametrize("name", [b"a\\", b"a\\xg", b"a\\n"])
-def test_a_backslash_in_a_name_is_no_difference(name: bytes) -> None:
+@pytest.mark.parametrize("name", [b"a\\", b"a\\xg", b"a\\n", "\u00e9".encode()])
+def test_a_name_that_only_pickletools_refuses_is_no_difference(name: bytes) -> None:
     data = b"\x80\x02c" + name + b"\nb\n."
     [answer] = read_by_cairn("p", [data])
     assert judge("pickle", data, answer) == "accepted"
