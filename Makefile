@@ -32,7 +32,7 @@ test: build  ## everything that must hold: unit tests and hostile files under sa
 	@tools/lint.sh $(JOBS)
 
 soak: build  ## kills, lost power, faults, flips, simulated ranks and fuzzing for MINUTES (60); adds to the ledger
-	@tools/build.sh fuzz $(JOBS)
+	@tools/build.sh fuzz $(JOBS) fuzzers
 	@$(PYTHON) tools/soak.py $(or $(MINUTES),60)
 
 long: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
@@ -45,7 +45,7 @@ bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=pr
 	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))
 
 fuzz: setup  ## each fuzz target for SECONDS (60) seconds
-	@tools/build.sh fuzz $(JOBS)
+	@tools/build.sh fuzz $(JOBS) fuzzers
 	@tools/fuzz.sh $(or $(SECONDS),60)
 
 conformance: build  ## PyTorch's own tests of DCP, on stock and on cairn; PYTORCH=a checkout at the 2.13 cut
