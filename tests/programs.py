@@ -12,12 +12,20 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")).absolute()
 TRIALS = Path(os.environ.get("CAIRN_TRIALS", BUILD / "tests")).absolute()
 CLI = Path(os.environ.get("CAIRN_CLI", BUILD / "cairn")).absolute()
 PROBE = Path(os.environ.get("CAIRN_PROBE", TRIALS / "cairn_probe")).absolute()
+SANITIZED = "-fsanitize" in (BUILD / "CMakeCache.txt").read_text()
 GOLDEN = ROOT / "tests/golden/torch-2.11-two-ranks"
+
+
+def plain_build_only(reason: str) -> pytest.MarkDecorator:
+    """For tests that mean nothing under a sanitizer."""
+    return pytest.mark.skipif(SANITIZED, reason=f"under a sanitizer: {reason}")
 
 
 def command(*args: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ inline Tensor numbered(const Shape& shape, int seed) {
   Tensor tensor = Tensor::empty(DType::kInt32, shape);
   auto* elements = reinterpret_cast<std::int32_t*>(tensor.bytes().data());
   for (std::int64_t i = 0; i < shape.numel(); ++i)
-    elements[i] = static_cast<std::int32_t>(seed * 1000003 + i * 7919);
+    elements[i] = static_cast<std::int32_t>(std::int64_t{seed} * 1000003 + i * 7919);
   return tensor;
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs import CLI, TRIALS, command, trial
+from programs import CLI, TRIALS, command, plain_build_only, trial
 
 FAST = 64  # MiB/s: the 16 MiB of a save take a quarter of a second
 SLOW = 1  # a save takes 16 s: whoever ends the process after the first MiB ends it in the middle
@@ -127,6 +127,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(small_disk: Path, how: str) -> No
     assert os.statvfs(small_disk).f_bavail == free
 
 
+@plain_build_only("it holds back memory that was freed")
 def test_fifty_saves_take_no_more_than_ten(tmp_path: Path) -> None:
     curve = background("flat", tmp_path / "run")
     assert len(curve) == 50

@@ -10,6 +10,11 @@
 #include <new>
 #include <utility>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace cairn::sim {
 namespace {
 
@@ -19,6 +24,32 @@ constexpr std::size_t kGuardBytes = std::size_t{4} << 10;
 constexpr std::size_t kMostGuards = 8192;
 
 Fibers* running = nullptr;
+
+// AddressSanitizer wants to know which stack is in use.
+#ifdef __SANITIZE_ADDRESS__
+struct {
+  const void* base;
+  std::size_t bytes;
+} outer_stack;
+
+void leave_for_fiber(void*& fake_stack, void* base) {
+  __sanitizer_start_switch_fiber(&fake_stack, base, kStackBytes);
+}
+void arrive_outside(void* fake_stack) { __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr); }
+void leave_for_outside(void** fake_stack) {
+  __sanitizer_start_switch_fiber(fake_stack, outer_stack.base, outer_stack.bytes);
+}
+void arrive_in_fiber(void* fake_stack) {
+  __sanitizer_finish_switch_fiber(fake_stack, &outer_stack.base, &outer_stack.bytes);
+}
+void forget_frames(void* base) { __asan_unpoison_memory_region(base, kStackBytes); }
+#else
+void leave_for_fiber(void*&, void*) {}
+void arrive_outside(void*) {}
+void leave_for_outside(void**) {}
+void arrive_in_fiber(void*) {}
+void forget_frames(void*) {}
+#endif
 
 }  // namespace
 
@@ -31,6 +62,7 @@ class Stack {
     if (at == MAP_FAILED) throw std::bad_alloc();
     if (made_++ < kMostGuards) ::mprotect(at, kGuardBytes, PROT_NONE);
     base_ = at;
+    forget_frames(base_);  // of a stack that lay there before
   }
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
@@ -98,10 +130,11 @@ void Fibers::resume(Fiber* fiber) {
   current_ = fiber;
   std::array<void*, 2>* const globals = reinterpret_cast<std::array<void*, 2>*>(abi::__cxa_get_globals());
   outside_.exceptions = std::exchange(*globals, fiber->exceptions);
+  if (!fiber->started) fiber->stack = Stack::take();
   if (_setjmp(outside_.place) == 0) {
+    leave_for_fiber(outside_.fake_stack, fiber->stack->base());
     if (fiber->started) _longjmp(fiber->place, 1);
     fiber->started = true;
-    fiber->stack = Stack::take();
     ucontext_t begin;
     ::getcontext(&begin);
     begin.uc_stack.ss_sp = fiber->stack->base();
@@ -110,6 +143,7 @@ void Fibers::resume(Fiber* fiber) {
     ::makecontext(&begin, &Fibers::enter, 0);
     ::setcontext(&begin);
   }
+  arrive_outside(outside_.fake_stack);
   fiber->exceptions = std::exchange(*globals, outside_.exceptions);
   current_ = &outside_;
   if (!fiber->done) return;
@@ -118,16 +152,22 @@ void Fibers::resume(Fiber* fiber) {
 }
 
 void Fibers::enter() {
+  arrive_in_fiber(nullptr);
   Fiber* const self = running->current_;
   self->body();
   self->body = nullptr;
   self->done = true;
   if (self->joining != nullptr) running->wake(self->joining, running->now_);
+  leave_for_outside(nullptr);
   _longjmp(running->outside_.place, 1);
 }
 
 void Fibers::switch_away() {
-  if (_setjmp(current_->place) == 0) _longjmp(outside_.place, 1);
+  if (_setjmp(current_->place) == 0) {
+    leave_for_outside(&current_->fake_stack);
+    _longjmp(outside_.place, 1);
+  }
+  arrive_in_fiber(current_->fake_stack);
 }
 
 void Fibers::park(Time until) {

@@ -41,6 +41,7 @@ struct Fiber {
   Clocked* owner = nullptr;
   std::unique_ptr<Stack> stack;
   jmp_buf place;
+  void* fake_stack = nullptr;         // AddressSanitizer's
   std::array<void*, 2> exceptions{};  // those being handled: C++ keeps them per thread
   std::uint64_t turn = 0;             // counts resumptions: an appointment of an earlier one is void
   bool started = false;

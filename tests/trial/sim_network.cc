@@ -122,10 +122,13 @@ void Network::leave(int rank) {
     if (other.waiting != nullptr && other.waits_for == rank) world_.fibers.wake(other.waiting, gone.gone_at);
 }
 
-bool Network::is_known_gone(int rank) const {
-  return rank >= 0 && rank < static_cast<int>(ranks_.size()) &&
-         ranks_[static_cast<std::size_t>(rank)].gone_at <= world_.fibers.now();
+// A rank that nobody started never goes: who has another size of the world in mind waits for it.
+Time Network::gone_at(int rank) const {
+  const bool is_there = rank >= 0 && rank < static_cast<int>(ranks_.size());
+  return is_there ? ranks_[static_cast<std::size_t>(rank)].gone_at : kNever;
 }
+
+bool Network::is_known_gone(int rank) const { return gone_at(rank) <= world_.fibers.now(); }
 
 // The letter of this step that has come; drops older ones. Throws when it cannot come any more.
 Letter* Network::find(Box& box, int from, std::uint64_t step) {
@@ -153,8 +156,7 @@ std::string Network::receive(Process& process, int me, int from, const Step& ste
     const Time deadline = virtual_time(world_.fibers, step);
     if (world_.fibers.now() >= deadline) fail_late(from);
     Time until = deadline;
-    if (const Time gone = ranks_[static_cast<std::size_t>(from)].gone_at; gone > world_.fibers.now())
-      until = std::min(until, gone);
+    if (const Time gone = gone_at(from); gone > world_.fibers.now()) until = std::min(until, gone);
     for (const Letter& one : box.letters)
       if (one.arrival > world_.fibers.now()) until = std::min(until, one.arrival);
     rank.waiting = world_.fibers.current();

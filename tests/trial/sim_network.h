@@ -75,6 +75,7 @@ class Network {
 
   Time delay();
   bool is_cut(int from, int to) const;
+  Time gone_at(int rank) const;  // when others know
   void deliver(int from, int to, Letter letter);
   Letter* find(Box& box, int from, std::uint64_t step);
 

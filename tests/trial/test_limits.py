@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import CLI, PROBE, command
+from programs import CLI, PROBE, command, plain_build_only
 from saved_specs import holds, save, spec_of
 
+FEW = plain_build_only("it needs descriptors itself")
 OLD, NEW = spec_of(1, 1, files=2), spec_of(2, 1, files=2)
 DESCRIPTORS = [*range(4, 24), 26, 28, 32, 40, 48, 64]
 SIZES = [0, 1, 100, 4096, 60_000, 300_000, 520_000, 540_000, 600_000, 1 << 20, 2 << 20]
@@ -41,6 +42,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@FEW
 def test_saves_within_few_descriptors(run: Path) -> None:
     ended = []
     for most in DESCRIPTORS:
@@ -52,6 +54,7 @@ def test_saves_within_few_descriptors(run: Path) -> None:
     assert ended[-1] and not ended[0]
 
 
+@FEW
 @pytest.mark.parametrize("what", ["load", "verify", "convert"])
 def test_reads_within_few_descriptors(run: Path, what: str) -> None:
     to = run.parent / "made.pt"

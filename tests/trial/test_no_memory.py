@@ -8,9 +8,10 @@ import resource
 from pathlib import Path
 
 import pytest
-from programs import CLI, PROBE, command, seed, trial
+from programs import CLI, PROBE, command, plain_build_only, seed, trial
 from saved_specs import holds, save, spec_of
 
+pytestmark = plain_build_only("it has an allocator of its own")
 MOST = int(os.environ.get("CAIRN_ALLOCATIONS", 400))  # of each operation, once and for ever
 SHORT_PARSERS, SHORT_CHECKPOINTS = 400, 60
 
