@@ -1,7 +1,10 @@
 #include "engine/block_cache.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
+
+#include "base/current_error.h"
 
 namespace cairn {
 namespace {
@@ -42,12 +45,13 @@ std::shared_ptr<BlockCache::Buffer> BlockCache::get(const Key& key, const Load& 
   if (known != by_key_.end()) {
     entries_.splice(entries_.begin(), entries_, known->second);
     const std::shared_ptr<Entry> entry = entries_.front();
-    filled_.wait(lock, [&] { return entry->buffer != nullptr || entry->failure != nullptr; });
-    if (entry->failure != nullptr) std::rethrow_exception(entry->failure);
+    filled_.wait(lock, [&] { return entry->buffer != nullptr || entry->failed; });
+    if (entry->failure) throw Error(*entry->failure);
+    if (entry->failed) throw std::bad_alloc();
     return entry->buffer;
   }
   if (entries_.size() >= most_) dropped = drop_oldest();
-  const auto entry = std::make_shared<Entry>(Entry{key, nullptr, nullptr});
+  const auto entry = std::make_shared<Entry>(Entry{key});
   entries_.push_front(entry);
   by_key_[key] = entries_.begin();
   lock.unlock();
@@ -64,9 +68,10 @@ std::shared_ptr<BlockCache::Buffer> BlockCache::fill(const std::shared_ptr<Entry
     return buffer;
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    entry->failure = std::current_exception();
+    entry->failed = true;
     forget(entry->key);
     filled_.notify_all();
+    entry->failure = current_error();
     throw;
   }
 }

@@ -3,16 +3,17 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
+#include "cairn/error.h"
 #include "cairn/tensor.h"
 
 namespace cairn {
@@ -44,7 +45,7 @@ class BlockCache {
     bool operator==(const Key&) const = default;
   };
   // Block `key`, filled by `load` in one of the threads that want it while the others wait. When that throws,
-  // all of them get the exception, and the next one to ask tries again.
+  // each of them gets the Error as its own, to add to as it likes, and the next one to ask tries again.
   using Load = std::function<void(std::span<std::byte>)>;
   std::shared_ptr<Buffer> get(const Key& key, const Load& load);
 
@@ -56,8 +57,9 @@ class BlockCache {
   };
   struct Entry {
     Key key;
-    std::shared_ptr<Buffer> buffer;  // null while it is being filled
-    std::exception_ptr failure;
+    std::shared_ptr<Buffer> buffer = nullptr;  // while it is being filled
+    bool failed = false;
+    std::optional<Error> failure = std::nullopt;  // also where there was no memory for it
   };
   using Entries = std::list<std::shared_ptr<Entry>>;  // the one used last in front
   std::shared_ptr<Buffer> fill(const std::shared_ptr<Entry>& entry, const Load& load);
