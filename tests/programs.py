@@ -19,13 +19,19 @@ BUILD = Path(os.environ.get("CAIRN_BUILD", ROOT / "build/release")).absolute()
 TRIALS = Path(os.environ.get("CAIRN_TRIALS", BUILD / "tests")).absolute()
 CLI = Path(os.environ.get("CAIRN_CLI", BUILD / "cairn")).absolute()
 PROBE = Path(os.environ.get("CAIRN_PROBE", TRIALS / "cairn_probe")).absolute()
-SANITIZED = "-fsanitize" in (BUILD / "CMakeCache.txt").read_text()
+FLAGS = (TRIALS.parent / "CMakeCache.txt").read_text()
+THREAD_SANITIZED = "-fsanitize=thread" in FLAGS
 GOLDEN = ROOT / "tests/golden/torch-2.11-two-ranks"
 
 
 def plain_build_only(reason: str) -> pytest.MarkDecorator:
     """For tests that mean nothing under a sanitizer."""
-    return pytest.mark.skipif(SANITIZED, reason=f"under a sanitizer: {reason}")
+    return pytest.mark.skipif("-fsanitize" in FLAGS, reason=f"under a sanitizer: {reason}")
+
+
+def not_under_tsan(reason: str) -> pytest.MarkDecorator:
+    """For tests that mean nothing under ThreadSanitizer."""
+    return pytest.mark.skipif(THREAD_SANITIZED, reason=f"under ThreadSanitizer: {reason}")
 
 
 def command(*args: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:

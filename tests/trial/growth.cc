@@ -20,7 +20,11 @@ namespace {
 
 using namespace cairn;
 
+#ifdef __SANITIZE_THREAD__
+constexpr std::int64_t kMostKib = 8192;  // what the sanitizer remembers of past accesses is in it
+#else
 constexpr std::int64_t kMostKib = 1024;
+#endif
 
 struct Size {
   std::int64_t kib = 0;

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from programs import ROOT, TRIALS, command, seed
+from programs import ROOT, THREAD_SANITIZED, TRIALS, command, seed
 
 PATIENCE = 120  # seconds; a harness that hangs has found something
 
@@ -28,6 +28,8 @@ HARNESSES: dict[str, list[str]] = {
     "os_faults": ["os_faults", "DIR", "SEED", "EIO", "overwrite"],
     "simulate": ["simulate", "200", "SEED"],
 }
+if THREAD_SANITIZED:
+    del HARNESSES["simulate"]  # it has a pthread library of its own
 
 # Which harness a bug is meant for; the others come after it.
 MEANT_FOR = {

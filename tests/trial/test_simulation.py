@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import seed, trial
+from programs import not_under_tsan, seed, trial
+
+# Its ranks and their threads are fibers of one thread, under a pthread library of its own.
+pytestmark = not_under_tsan("one thread has nobody to race with")
 
 SEEDS = 2**40
 
