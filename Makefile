@@ -8,6 +8,9 @@ ASAN := build/asan
 CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
 QUIET := | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )'
 
+# What has passed on this very tree and these very programs is not run again, unless AGAIN is set (tests/once.py).
+ONCE := $(if $(AGAIN),,CAIRN_ONCE=1)
+
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
@@ -25,10 +28,10 @@ build: setup  ## the command, the library and the Python package, in build/relea
 demo: build  ## look into a few checkpoints with the command
 	@tools/demo.sh
 
-test: build  ## everything that must hold: unit tests and hostile files under sanitizers, Python tests, lint
+test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
 	@tools/build.sh asan $(JOBS) unit replay
-	@$(CTEST) --test-dir $(ASAN) $(QUIET)
-	@$(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
+	@$(ONCE) $(CTEST) --test-dir $(ASAN) $(QUIET)
+	@$(ONCE) $(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
 	@tools/lint.sh $(JOBS)
 
 soak: build  ## kills, lost power, faults, flips, simulated ranks and fuzzing for MINUTES (60); adds to the ledger

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs a test program: once.sh PROGRAM [ARGUMENT...]. Where CAIRN_ONCE is set, exits with 77 instead (ctest says
+# "Skipped") when this very program has passed before, on this very tree. once.py says the same of Python tests.
+set -uo pipefail
+key=$({ cat "$1"; git ls-files -co --exclude-standard -z | xargs -0 sha256sum; } 2>/dev/null | sha256sum)
+if [[ -n ${CAIRN_ONCE:-} && -e .git && $(cat "$1.passed" 2>/dev/null) == "$key" ]]; then
+  echo "has passed before"
+  exit 77
+fi
+"$@" || exit
+echo "$key" >"$1.passed"
