@@ -11,10 +11,12 @@ QUIET := | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )'
 # What has passed on this very tree and these very programs is not run again, unless AGAIN is set (tests/once.py).
 ONCE := $(if $(AGAIN),,CAIRN_ONCE=1)
 
+TRIALS := tests/trial tests/crash tests/mpi tests/attack
+
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak long bench fuzz conformance format lint install clean
+.PHONY: help setup build demo test soak repeat long bench fuzz conformance format lint install clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -37,6 +39,9 @@ test: build  ## everything that must hold; AGAIN=1 also runs what passed on this
 soak: build  ## kills, lost power, faults, flips, simulated ranks and fuzzing for MINUTES (60); adds to the ledger
 	@tools/build.sh fuzz $(JOBS) fuzzers
 	@$(PYTHON) tools/soak.py $(or $(MINUTES),60)
+
+repeat: build  ## the trials of `make test` TIMES (20) times, until one fails: a test that fails now and then is a fault
+	@for i in $$(seq $(or $(TIMES),20)); do $(PYTHON) -m pytest $(TRIALS) -n $(JOBS) --dist loadfile || exit 1; done
 
 long: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
 	@$(PYTHON) -m pytest tests -m slow

@@ -69,12 +69,12 @@ class Once:
         return digest([ROOT / file], [self.surroundings])
 
     @pytest.hookimpl
-    def pytest_report_header(self) -> Optional[str]:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.left_out:
-            return None
+            return
         tests = sum(entry["tests"] for entry in self.left_out.values())
         since = min(entry["when"] for entry in self.left_out.values())
-        return (
+        terminalreporter.write_line(
             f"not run again: {tests} tests in {len(self.left_out)} files, which have passed since {since} on this very "
             "tree and these very programs (make test AGAIN=1 runs them)"
         )

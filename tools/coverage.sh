@@ -15,7 +15,7 @@ find "$folder" -name '*.gcda' -delete
 ctest --test-dir "$folder" -j "$jobs" -LE fuzz --output-on-failure --no-tests=error >"$folder/ctest.log" ||
   { tail -n 40 "$folder/ctest.log"; exit 1; }
 
-gcovr --root . --object-directory "$folder" --filter src/ --exclude '.*_test\.cc' --exclude '.*/test_[a-z_]*\.h' \
+gcovr -j "$jobs" --root . --object-directory "$folder" --filter src/ --exclude '.*_test\.cc' --exclude '.*/test_[a-z_]*\.h' \
   --exclude-directories '.*/CMakeFiles/[0-9].*' --exclude-throw-branches --exclude-unreachable-branches --gcov-ignore-parse-errors \
   --json-summary "$folder/summary.json" --txt "$folder/lines.txt"
 python3 - "$folder/summary.json" <<'PY'
