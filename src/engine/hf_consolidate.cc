@@ -132,11 +132,15 @@ class Consolidation {
 
   // After a failure elsewhere: files without an index would be taken for a model.
   void remove(const std::vector<int>& files) const noexcept {
-    int largest = 1;
-    for (const auto& [name, file] : convert_.file_of) largest = std::max(largest, file);
-    for (const int file : files) {
-      std::error_code ignored;
-      std::filesystem::remove(std::filesystem::path(destination_) / hf_file_name(file, largest), ignored);
+    try {
+      int largest = 1;
+      for (const auto& [name, file] : convert_.file_of) largest = std::max(largest, file);
+      for (const int file : files) {
+        std::error_code ignored;
+        std::filesystem::remove(std::filesystem::path(destination_) / hf_file_name(file, largest), ignored);
+      }
+    } catch (...) {
+      // No memory: what failed elsewhere is told all the same.
     }
   }
 

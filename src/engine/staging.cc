@@ -121,9 +121,9 @@ class DefaultStager final : public Stager {
           if (compare) require_unchanged(ended, lanes->driver());
         },
         lanes_);
+    remember(copying->whole());  // may throw; nobody has heard of the copy yet
     snapshot.whole = copying->whole();
     snapshot.copied = copying->copied();
-    remember(snapshot.whole);
     copying->run(threads_, request.overlapped);
     snapshot.copying = std::move(copying);
     if (!request.overlapped) snapshot.whole.get();

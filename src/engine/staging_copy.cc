@@ -170,7 +170,7 @@ bool StagingCopy::is_little() const {
   });
 }
 
-void StagingCopy::run(int threads, bool overlapped) {
+void StagingCopy::run(int threads, bool overlapped) noexcept {
   const auto conduct_and_pin = [this, threads] {
     conduct(threads);
     if (!unpinned_.empty()) pin_all(threads);

@@ -39,7 +39,7 @@ class StagingCopy {
   //
   // The first copies of a device pass through a ring, because to pin memory takes longer than to copy. What
   // they went to is pinned when the snapshot is whole, for the next one; nobody but the destructor waits.
-  void run(int threads, bool overlapped);
+  void run(int threads, bool overlapped) noexcept;
 
   std::shared_future<void> whole() const { return whole_; }
   std::shared_ptr<const std::atomic<std::uint64_t>> copied() const { return copied_; }

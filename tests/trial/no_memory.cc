@@ -8,7 +8,10 @@
 // each.
 #include "failing_memory.h"
 
+#include <execinfo.h>
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
 
@@ -30,13 +34,15 @@ using namespace cairn;
 
 constexpr unsigned kHangSeconds = 30;
 
-// Where the process dies, it says at which allocation.
+// Where the process dies, it says at which allocation, and who was calling whom.
 std::array<char, 256> g_where{};
 
 void die(int signal) {
   const char* what = signal == SIGALRM ? "no_memory: hangs: " : "no_memory: dies: ";
   (void)!::write(2, what, std::strlen(what));
   (void)!::write(2, g_where.data(), std::strlen(g_where.data()));
+  std::array<void*, 64> frames{};
+  ::backtrace_symbols_fd(frames.data(), ::backtrace(frames.data(), frames.size()), 2);
   ::_exit(1);
 }
 
@@ -59,15 +65,47 @@ class Trial {
     for (const bool for_ever : {false, true}) {
       if (for_ever && !operation_.has_for_ever()) continue;
       const std::uint64_t stride = total / most + 1;
-      for (std::uint64_t n = 1 + random_() % stride; n <= total; n += stride) check(n, for_ever);
+      for (std::uint64_t n = 1 + random_() % stride; n <= total; n += kInAProcess * stride)
+        in_a_child([&] {
+          for (std::uint64_t i = n; i <= total && i < n + kInAProcess * stride; i += stride)
+            check(i, for_ever);
+        });
     }
     fmt::print(R"({{"operation": "{}", "allocations": {}, "tried": {}, "failed": {}, "succeeded": {}}})"
                "\n",
-               operation_.name(), total, tried_, errors_, tried_ - errors_);
+               operation_.name(), total, counts_->tried, counts_->errors, counts_->tried - counts_->errors);
     std::fflush(stdout);
   }
 
  private:
+  // Exceptions that get no memory are kept in a reserve of libstdc++, which falls to pieces with use: after
+  // some thousands of them, a process has none left that is large enough, and ends.
+  static constexpr std::uint64_t kInAProcess = 250;
+
+  struct Counts {
+    std::uint64_t tried = 0, errors = 0;
+  };
+  // In memory that children share.
+  static Counts* shared_counts() {
+    void* const at =
+        ::mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    require(at != MAP_FAILED, "there is no memory");
+    return new (at) Counts;
+  }
+
+  template <class Work> static void in_a_child(const Work& work) {
+    const pid_t child = ::fork();
+    require(child >= 0, "there is no process to be had");
+    if (child == 0) {
+      const int code = run_trial("no_memory", "see above", work);
+      if (code != 0) (void)!::write(2, g_where.data(), std::strlen(g_where.data()));
+      ::_exit(code);
+    }
+    int status = 0;
+    require(::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+            "a child has found something");
+  }
+
   void check(std::uint64_t n, bool for_ever) {
     g_where.fill('\0');
     fmt::format_to_n(g_where.data(), g_where.size() - 2, "{}, allocation {} {}\n", operation_.name(), n,
@@ -75,12 +113,12 @@ class Trial {
     ::alarm(kHangSeconds);
     const int descriptors = first_free_descriptor();
     const std::int64_t kept = attempt(n, for_ever);
-    errors_ += failed_ ? 1 : 0;
+    counts_->errors += failed_ ? 1 : 0;
     require(first_free_descriptor() == descriptors, "a descriptor is left open");
     // Something may be made late that stays for good: only what grows again is lost.
     if (kept > 0 && attempt(n, for_ever) > 0 && attempt(n, for_ever) > 0 && attempt(n, for_ever) > 0)
       require(false, "memory is lost");
-    ++tried_;
+    ++counts_->tried;
   }
 
   // Returns how many blocks it kept.
@@ -128,7 +166,7 @@ class Trial {
   std::mt19937_64& random_;
   std::string said_;  // the last error
   bool failed_ = false;
-  std::uint64_t tried_ = 0, errors_ = 0;
+  Counts* const counts_ = shared_counts();
 };
 
 void run(const std::string& which, std::uint64_t most, std::mt19937_64& random) {
@@ -150,6 +188,8 @@ void run(const std::string& which, std::uint64_t most, std::mt19937_64& random) 
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
+  std::array<void*, 1> frame{};
+  (void)::backtrace(frame.data(), frame.size());  // the first one takes memory
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGALRM}) std::signal(signal, die);
   const int code = run_trial("no_memory", fmt::format("seed {}", argv[3]), [&] {
     std::mt19937_64 random(std::strtoul(argv[3], nullptr, 10));
