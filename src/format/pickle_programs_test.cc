@@ -56,6 +56,14 @@ TEST(PickleMachine, WhatIsFetchedAndFilledInATorchFileIsOneContainer) {
   EXPECT_EQ(value_of(program("]q\0h\0K\1a\x86"s)), Value(Tuple{{List{1}, List{1}}}));
 }
 
+TEST(PickleMachine, AContainerKnowsItsSize) {
+  // One item, then two more, with other values between them; the same in pairs.
+  const Graph list = parse(program("]K\1a(NNe"s));
+  EXPECT_EQ(list.size(list.root()), 3U);
+  const Graph dict = parse(program("}K\1Ns(K\2NK\3Nu"s));
+  EXPECT_EQ(dict.size(dict.root()), 6U);  // keys and values
+}
+
 TEST(PickleMachine, ShortBinStringIsForTorchFilesOnly) {
   EXPECT_EQ(value_of(program("U\2hi"s)), Value("hi"));
   EXPECT_EQ(refusal(program("U\2hi"s), Dialect::kMetadata), ErrorCode::kUnsupported);

@@ -273,7 +273,7 @@ TEST(Disassemble, ShowsOpcodesAndEscapesText) {
 
 TEST(Disassemble, StopsAtABrokenPlaceAndAtTheLineLimit) {
   EXPECT_NE(disassemble(as_bytes("\x80\x02\xfe"s)).find("not a pickle opcode"), std::string::npos);
-  EXPECT_NE(disassemble(as_bytes(program("NNNN")), 2).find("more bytes"), std::string::npos);
+  EXPECT_EQ(disassemble(as_bytes(program("NNNN")), 2), "     0: PROTO 2\n     2: NONE\n... 4 more bytes\n");
 }
 
 }  // namespace

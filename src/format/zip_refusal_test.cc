@@ -25,6 +25,11 @@ TEST(ZipReader, RefusesEveryTruncation) {
   for (std::size_t n = 0; n < archive.size(); ++n) EXPECT_EQ(refusal(archive.substr(0, n)), kCorrupt) << n;
 }
 
+TEST(ZipReader, SaysWhereTheEndRecordShouldBe) {
+  EXPECT_EQ(error_of([] { open("PK"); }).offset(), 0U);
+  EXPECT_EQ(error_of([] { open(std::string(30, 'x')); }).offset(), 8U);
+}
+
 TEST(ZipReader, RefusesBytesBeforeAndAfter) {
   EXPECT_EQ(refusal(torch_archive() + '\0'), kCorrupt);
   EXPECT_EQ(refusal(std::string(1, '\0') + torch_archive()), kCorrupt);

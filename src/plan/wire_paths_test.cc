@@ -76,6 +76,7 @@ TEST(WirePaths, APathThatIsNotItsNameIsCorrupt) {
                                    "\0\4\2\5"s,        // longer
                                    "\0\2\2"s,          // shorter
                                    "\0\4\0\6"s,        // no dot behind the first step
+                                   "\0\4\0\4"s,        // nor here, where the lengths add up
                                    "\0\4\3\3"s,        // "a" is no number
                                    "\0\0\0"s,          // and a byte more
                                    "\0\0\0\0"s,        // and another path, which nobody announced
