@@ -31,9 +31,9 @@ LEFT_OUT = "CAIRN_LEFT_OUT"  # the files, one a line: workers of pytest-xdist in
 
 
 def files_of_the_tree() -> list[str]:
-    """All that git knows or would add."""
+    """All that git knows or would add; nothing where there is no git."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True)
-    return listed.stdout.decode().split("\0")
+    return [file for file in listed.stdout.decode().split("\0") if file]
 
 
 def is_test(file: str) -> bool:
@@ -50,8 +50,7 @@ def digest(files: Iterable[Path], words: Iterable[str]) -> str:
 class Once:
     """What need not run, and what has passed; in the process that the tests were started from."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        tree = files_of_the_tree()
+    def __init__(self, config: pytest.Config, tree: list[str]) -> None:
         shared = [ROOT / file for file in tree if not is_test(file)]
         programs = [file for pattern in PROGRAMS for file in (ROOT / "build").glob(pattern)]
         packages = sorted(f"{found.name}=={found.version}" for found in importlib.metadata.distributions())
@@ -111,8 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     os.environ.pop(LEFT_OUT, None)
-    if os.environ.get("CAIRN_ONCE") and takes_whole_files(config) and (ROOT / ".git").exists():
-        config.pluginmanager.register(Once(config))
+    if os.environ.get("CAIRN_ONCE") and takes_whole_files(config) and (tree := files_of_the_tree()):
+        config.pluginmanager.register(Once(config, tree))
 
 
 def pytest_ignore_collect(collection_path: Path) -> Optional[bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,12 @@ def test_workers_leave_out_the_same(project: Path) -> None:
 def test_everything_runs_again_when_anything_shared_changes(project: Path, file: str) -> None:
     assert passed_now(project) == 4
     write(project / file, "# changed")
+    assert passed_now(project) == 4
+
+
+def test_without_git_everything_runs(project: Path) -> None:
+    assert passed_now(project) == 4
+    shutil.rmtree(project / ".git")
     assert passed_now(project) == 4
 
 
