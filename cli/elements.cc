@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "cairn/error.h"
 
 namespace cairn::cli {
 namespace {
@@ -98,6 +101,20 @@ SelectedTensor::SelectedTensor(const Checkpoint& checkpoint, std::size_t tensor,
   for (std::size_t d = selection_.size(); d < shape_.rank(); ++d) selection_.push_back({0, shape_[d], 1});
   for (std::size_t d = 0; d < shape_.rank(); ++d) shape_[d] = selection_[d].count;
   numel_ = shape_.numel();
+  check_growth();
+}
+
+// A tensor of a torch.save file may repeat a few elements as often as it likes; nobody waits for all of them.
+void SelectedTensor::check_growth() const {
+  constexpr std::int64_t kFree = 1LL << 30;
+  constexpr std::uint64_t kMostGrowth = 1024;
+  if (checkpoint_.format() != Format::kTorchFile || numel_ <= kFree) return;
+  std::uint64_t stored = 0;
+  for (const ChunkPlace& chunk : checkpoint_.chunks(tensor_)) stored += chunk.length;
+  if (static_cast<std::uint64_t>(numel_) / kMostGrowth <= stored) return;
+  throw Error(ErrorCode::kLimit, "its elements are said to be in " + std::to_string(stored) +
+                                     " stored bytes; select a part of it, as in NAME[0:16]")
+      .of_tensor(std::string(summary_.name));
 }
 
 Tensor SelectedTensor::read(const Box& piece) {

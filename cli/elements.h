@@ -61,6 +61,7 @@ class SelectedTensor {
  private:
   void visit_piece(const Box& piece, std::int64_t first, const Visit& visit);
   Tensor read(const Box& piece);
+  void check_growth() const;
 
   const Checkpoint& checkpoint_;
   std::size_t tensor_;

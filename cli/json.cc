@@ -26,7 +26,11 @@ void put_escaped(Output& out, std::string_view text) {
       replace(at, 1, "\\ufffd");
     } else if (c.code == '"' || c.code == '\\') {
       replace(at, 1, c.code == '"' ? "\\\"" : "\\\\");
-    } else if (c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0)) {
+    } else if (is_hidden(c.code) && c.code >= 0x10000) {
+      const std::uint32_t rest = c.code - 0x10000;  // in two halves, as JSON has it
+      replace(at, c.length,
+              fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF)));
+    } else if (is_hidden(c.code)) {
       replace(at, c.length, fmt::format("\\u{:04x}", c.code));
     }
     at += c.length;

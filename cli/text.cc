@@ -16,14 +16,6 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Characters that print nothing of their own but change what is around them.
-bool is_hidden(std::uint32_t c) {
-  return c < 0x20 || (c >= 0x7F && c <= 0x9F) ||                          // C0, DEL, C1
-         c == 0x061C || c == 0x200E || c == 0x200F ||                     // direction marks
-         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) ||  // separators, embeddings
-         c == 0xFEFF || (c >= 0xE0000 && c <= 0xE007F);                   // byte order mark, tags
-}
-
 void escape(std::string& to, std::uint32_t c) {
   switch (c) {
     case '\n': to += "\\n"; return;
@@ -41,6 +33,13 @@ void escape(std::string& to, std::uint32_t c) {
 }
 
 }  // namespace
+
+bool is_hidden(std::uint32_t c) {
+  return c < 0x20 || (c >= 0x7F && c <= 0x9F) ||                          // C0, DEL, C1
+         c == 0x061C || c == 0x200E || c == 0x200F ||                     // direction marks
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) ||  // separators, embeddings
+         c == 0xFEFF || (c >= 0xE0000 && c <= 0xE007F);                   // byte order mark, tags
+}
 
 ShortText human_bytes(std::uint64_t bytes) {
   static constexpr std::string_view kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};

@@ -19,6 +19,7 @@ struct ShortText {
   std::string_view view() const { return {data, size}; }
 };
 
+bool is_hidden(std::uint32_t c);             // prints nothing of its own but changes what is around it
 ShortText human_bytes(std::uint64_t bytes);  // "256 B", "1.2 GiB"; at most ten characters
 
 inline std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~0ULL : a + b; }

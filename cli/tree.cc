@@ -1,9 +1,9 @@
 // The listing as a tree: names nested at their dots, with the bytes and counts below each.
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "listing.h"
@@ -66,15 +66,19 @@ class Tree {
   }
 
  private:
-  // The node of a name, made with its ancestors. Ancestors are found by the text before their dot.
+  // The node of a name, made with its ancestors: one for each dot, up to a depth that no state has.
   std::uint32_t place(std::string_view name) {
+    constexpr int kMostLevels = 32;
     std::uint32_t at = 0;
-    for (std::size_t dot = name.find('.');; dot = name.find('.', dot + 1)) {
-      const std::string_view path = name.substr(0, dot);
-      const auto [found, is_new] = by_path_.try_emplace(path, static_cast<std::uint32_t>(nodes_.size()));
-      if (is_new) append_child(at, path);
+    std::size_t begin = 0;
+    for (int level = 0;; ++level) {
+      const std::size_t dot = level < kMostLevels ? name.find('.', begin) : std::string_view::npos;
+      const std::pair step(at, name.substr(begin, dot - begin));
+      const auto [found, is_new] = children_.try_emplace(step, static_cast<std::uint32_t>(nodes_.size()));
+      if (is_new) append_child(at, name.substr(0, dot));
       at = found->second;
       if (dot == std::string_view::npos) return at;
+      begin = dot + 1;
     }
   }
 
@@ -116,7 +120,7 @@ class Tree {
 
   const Listing& listing_;
   std::vector<Node> nodes_;
-  std::unordered_map<std::string_view, std::uint32_t> by_path_;
+  std::map<std::pair<std::uint32_t, std::string_view>, std::uint32_t> children_;  // by parent and step
 };
 
 std::string describe(const Listing& listing, const Node& node) {

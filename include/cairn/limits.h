@@ -19,6 +19,7 @@ struct Limits {
   std::uint64_t string_bytes = 64ULL << 10;        // one string in a .metadata file
   std::uint64_t torch_string_bytes = 16ULL << 20;  // one string in a torch.save file (tokenizers are there)
   std::uint64_t name_bytes = 4096;                 // a tensor's name
+  std::uint64_t class_name_bytes = 512;            // a pickled class's module, or its name in there
   std::uint64_t path_bytes = 4096;                 // a file path, each component at most 255
   std::uint32_t tensor_rank = 64;
   std::uint64_t blob_zip_entries = 64;    // records of one item's archive
@@ -30,6 +31,9 @@ struct Limits {
   std::uint64_t json_bytes = 256ULL << 20;  // index.json
   std::uint32_t json_depth = 16;
   std::uint64_t manifest_bytes = 1ULL << 30;
+  // What a pickle unfolds to may take memory_base and memory_per_byte for each byte of the file.
+  std::uint64_t memory_base = 16ULL << 20;
+  std::uint64_t memory_per_byte = 32;
 };
 
 }  // namespace cairn

@@ -65,7 +65,8 @@ class Dict {
   ~Dict();
 
   void set(Key key, Value value);  // replaces an equal key in place, else appends
-  Value* find(const Key& key);     // nullptr when absent
+  void reserve(std::size_t entries);
+  Value* find(const Key& key);  // nullptr when absent
   const Value* find(const Key& key) const;
   std::size_t size() const;
   bool empty() const { return size() == 0; }

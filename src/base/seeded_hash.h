@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/bytes.h"
 
@@ -33,5 +35,12 @@ inline std::uint64_t seeded_hash(std::string_view text) {
   std::memcpy(&tail, p, left);
   return mix_hash(mix_hash(hash, tail), kHashSeed.start);
 }
+
+// By names: std::string or std::string_view.
+struct NameHash {
+  std::size_t operator()(std::string_view name) const { return seeded_hash(name); }
+};
+template <class Name, class T> using MapByName = std::unordered_map<Name, T, NameHash>;
+template <class Name> using SetOfNames = std::unordered_set<Name, NameHash>;
 
 }  // namespace cairn

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "cairn/glob.h"
 #include "engine/name_map.h"
@@ -44,7 +44,7 @@ void require_matches(const std::vector<SourceEntry>& entries, const std::vector<
 }
 
 void require_distinct(const std::vector<ConvertEntry>& entries) {
-  std::unordered_map<std::string_view, const ConvertEntry*> names;
+  MapByName<std::string_view, const ConvertEntry*> names;
   for (const ConvertEntry& entry : entries) {
     const auto [known, fresh] = names.emplace(entry.name, &entry);
     if (fresh) continue;

@@ -5,9 +5,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "base/seeded_hash.h"
 #include "cairn/plan.h"
 #include "engine/convert_entries.h"
 #include "engine/memory_budget.h"
@@ -39,7 +39,7 @@ class ConvertItems {
   const ConvertOptions& options_;
   std::uint64_t most_bytes_;  // of an item
   std::shared_ptr<Memory> memory_;
-  std::unordered_map<std::string, const ConvertEntry*> by_name_;
+  MapByName<std::string, const ConvertEntry*> by_name_;
   PathMap paths_;
   std::vector<std::vector<WriteItem>> plans_;  // by rank
   std::vector<std::uint64_t> loads_;           // bytes, by rank

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "engine/formats.h"
 #include "format/pickle_writer.h"
@@ -20,8 +21,8 @@ std::uint64_t cache_bytes(const ConvertOptions& options) {
   return std::clamp<std::uint64_t>(options.memory_budget / 8, 4U << 20, 32U << 20);
 }
 
-std::unordered_map<std::string, Path> paths_in(const Metadata& metadata) {
-  std::unordered_map<std::string, Path> paths;
+MapByName<std::string, Path> paths_in(const Metadata& metadata) {
+  MapByName<std::string, Path> paths;
   if (const auto* map = std::get_if<PathMap>(&metadata.planner_data)) {
     for (std::size_t i = 0; i < map->size(); ++i) paths.emplace(map->fqn(i), map->path(i));
   }
@@ -65,11 +66,11 @@ ConvertSource::ConvertSource(const std::string& path, const ConvertOptions& opti
   torch_ = parts.file;
   flat_ = parts.entries;
   if (torch_ == nullptr) return;
-  for (const FlatEntry& entry : *flat_) {
-    if (const auto* tensor = entry.value.get_if<StoredTensor>()) {
+  for (const EntryView& entry : *flat_) {
+    if (const auto* tensor = entry.value->get_if<StoredTensor>()) {
       stored_.push_back(tensor);
     } else {
-      objects_.emplace(entry.name, &entry.value);
+      objects_.emplace(entry.name, entry.value);
     }
   }
   for (const TorchFile::Stored& stored : torch_->tensors()) {
@@ -82,7 +83,7 @@ std::vector<SourceEntry> ConvertSource::entries() const {
   std::vector<SourceEntry> entries;
   std::size_t tensors = 0;
   if (dcp_ != nullptr) {
-    const std::unordered_map<std::string, Path> paths = paths_in(*dcp_->metadata());
+    const MapByName<std::string, Path> paths = paths_in(*dcp_->metadata());
     for (const auto& [name, stored] : dcp_->metadata()->state_dict_metadata) {
       const auto path = paths.find(name);
       SourceEntry entry{name, path == paths.end() ? Path{name} : path->second, std::nullopt};
@@ -90,9 +91,9 @@ std::vector<SourceEntry> ConvertSource::entries() const {
       entries.push_back(std::move(entry));
     }
   } else if (flat_ != nullptr) {
-    for (const FlatEntry& flat : *flat_) {
+    for (const EntryView& flat : *flat_) {
       SourceEntry entry{flat.name, flat.path, std::nullopt};
-      if (flat.value.is<StoredTensor>()) entry.tensor = tensors++;
+      if (flat.value->is<StoredTensor>()) entry.tensor = tensors++;
       entries.push_back(std::move(entry));
     }
   } else {

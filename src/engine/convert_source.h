@@ -5,16 +5,17 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/seeded_hash.h"
 #include "base/source.h"
 #include "cairn/checkpoint.h"
 #include "cairn/convert.h"
 #include "engine/dcp_checkpoint.h"
 #include "engine/source_checks.h"
 #include "format/torch_file.h"
+#include "state/entries.h"
 
 namespace cairn {
 
@@ -67,16 +68,16 @@ class ConvertSource {
   std::unique_ptr<Checkpoint> checkpoint_;
   const DcpCheckpoint* dcp_ = nullptr;
   const TorchFile* torch_ = nullptr;
-  const Flattened* flat_ = nullptr;                             // the torch.save file's
-  std::unordered_map<std::string_view, const Value*> objects_;  // of the torch.save file, by name
-  std::vector<const StoredTensor*> stored_;  // of the torch.save file, by position in tensors()
-  std::unordered_map<std::string, std::optional<DType>> storage_types_;  // by key
+  const std::vector<EntryView>* flat_ = nullptr;       // the torch.save file's
+  MapByName<std::string_view, const Value*> objects_;  // of the torch.save file, by name
+  std::vector<const StoredTensor*> stored_;            // of the torch.save file, by position in tensors()
+  MapByName<std::string, std::optional<DType>> storage_types_;  // by key
 };
 
 // The parts of a torch.save file behind Checkpoint; null for other formats.
 struct TorchParts {
   const TorchFile* file = nullptr;
-  const Flattened* entries = nullptr;
+  const std::vector<EntryView>* entries = nullptr;
 };
 TorchParts torch_parts(const Checkpoint& checkpoint);  // torch_checkpoint.cc
 

@@ -118,12 +118,19 @@ class TorchState {
   // Containers and keys as the source has them, numbers among them; entries that were left out are missing,
   // in lists None.
   Value as_in(const Value& root) {
-    if (!root.is<Dict>() && !root.is<List>() && !root.is<Tuple>())
+    const bool whole = !root.is<Dict>() && entries_.size() == 1 && !is_position(entries_[0].path.front());
+    if (whole || (!root.is<Dict>() && !root.is<List>() && !root.is<Tuple>()))
       return entries_.empty() ? Value(Dict{}) : value_of(0);
     Value made = empty_like(root);
     for (std::size_t i = 0; i < entries_.size(); ++i) place(made, root, entries_[i].path, value_of(i));
     if (root.is<Tuple>()) return Tuple{std::move(made.get<List>())};
     return made;
+  }
+
+  // Of a list: else the step is the name of the file's one entry.
+  static bool is_position(const Key& step) {
+    const auto* name = std::get_if<std::string>(&step);
+    return name == nullptr || name->find_first_not_of("0123456789") == std::string::npos;
   }
 
   static Value empty_like(const Value& value) {

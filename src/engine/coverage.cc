@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <unordered_map>
-
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -63,7 +62,7 @@ class Checklist {
          fmt::format("a chunk at {} was written, and nobody planned to", to_string(*index.offset)));
   }
 
-  std::unordered_map<std::string_view, Entry> entries_;
+  MapByName<std::string_view, Entry> entries_;
 };
 
 }  // namespace

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 
 #include "base/checked.h"
 #include "base/large_block.h"
+#include "base/seeded_hash.h"
 #include "cairn/storage.h"
 #include "engine/assemble.h"
 #include "engine/description.h"
@@ -194,7 +194,7 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
     needed = std::max(needed, as_size(storage.offset(i)) + as_size(storage.length(i)));
   }
   add_directory_listing(open_files_.root(), Links::kRefuse, files);
-  std::unordered_set<std::string_view> own(metadata_files_.begin(), metadata_files_.end());
+  SetOfNames<std::string_view> own(metadata_files_.begin(), metadata_files_.end());
   own.insert(manifests_.begin(), manifests_.end());
   for (FileSummary& file : files) {
     if (!own.contains(file.name)) continue;

@@ -34,12 +34,10 @@ std::string ranks(const StorageData& storage) {
 
 std::string transforms(const StorageData& storage) {
   std::set<std::string> names;
-  const std::vector<std::string>* last = nullptr;  // equal lists are stored once
+  std::set<const std::vector<std::string>*> seen;  // equal lists are stored once
   for (std::size_t i = 0; i < storage.size(); ++i) {
     const std::vector<std::string>& list = storage.transforms(i);
-    if (&list == last) continue;
-    names.insert(list.begin(), list.end());
-    last = &list;
+    if (seen.insert(&list).second) names.insert(list.begin(), list.end());
   }
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;

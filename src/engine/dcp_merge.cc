@@ -1,10 +1,10 @@
 // Checkpoints whose ranks each wrote metadata of their own (torch's use_collectives=False).
 #include <fmt/format.h>
 
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "engine/dcp_checkpoint.h"
 
@@ -85,10 +85,10 @@ class Merge {
   }
 
   Metadata all_;
-  std::unordered_map<std::string, std::size_t> positions_;
+  MapByName<std::string, std::size_t> positions_;
   std::unordered_set<MetadataIndex> chunks_;
   std::unordered_set<MetadataIndex> places_;
-  std::unordered_set<std::string> paths_;
+  SetOfNames<std::string> paths_;
 };
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/seeded_hash.h"
 #include "cairn/limits.h"
 #include "cairn/metadata.h"
 #include "cairn/storage.h"
@@ -44,7 +44,7 @@ std::string fetch_dcp_description(const FileSystem& files, bool manifests, const
 struct Description {
   Metadata metadata;
   bool has_manifest = false;
-  std::unordered_map<std::string, ManifestFile> sums;  // by data file; without the items
+  MapByName<std::string, ManifestFile> sums;  // by data file; without the items
 };
 
 // `root` is what to call the checkpoint in messages. Error(kCorrupt) for bytes that fetch_dcp_description

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -34,7 +34,7 @@ bool is_file(const DirectoryEntry& entry, Links links) {
 
 void add_directory_listing(const Directory& directory, Links links, std::vector<FileSummary>& files) {
   std::set<std::string> folders{""};
-  std::unordered_map<std::string, std::size_t> by_name;
+  MapByName<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < files.size(); ++i) {
     folders.insert(folder_of(files[i].name));
     by_name.emplace(files[i].name, i);

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/crew.h"
+#include "base/seeded_hash.h"
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "device/device_sender.h"
@@ -116,7 +117,7 @@ class StoredTensors {
 
   const QuantizedSource& from_;
   std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<const ByteSource>> open_;
+  MapByName<std::string, std::shared_ptr<const ByteSource>> open_;
   std::atomic<std::uint64_t> read_ = 0;
 };
 

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/checked.h"
 #include "base/name_table.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "format/hf_names.h"
 #include "format/safetensors.h"
@@ -94,7 +94,7 @@ class Building {
   void add_file(const std::string& name, const ByteSource& source) {
     try {
       const SafetensorsHeader header = read_safetensors_header(source, limits_);
-      std::unordered_map<std::string, Shape> sharding;
+      MapByName<std::string, Shape> sharding;
       for (const auto& [key, text] : header.metadata)
         if (key == kShardingInfoKey) sharding = parse_sharding_info(text, limits_);
       for (const SafetensorsEntry& entry : header.tensors) {

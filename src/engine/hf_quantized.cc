@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -36,7 +37,7 @@ bool is_mxfp4(const TensorStorageMetadata& tensor) {
 
 // The same places, under the offsets that the chunks have when they are dequantised.
 StorageData dequantized_places(const Metadata& stored, const QuantizedTensors& quantized) {
-  std::unordered_map<std::string_view, std::int64_t> group_bytes;  // of MXFP4 tensors
+  MapByName<std::string_view, std::int64_t> group_bytes;  // of MXFP4 tensors
   for (const auto& [position, how] : quantized) {
     if (how.scheme != Scheme::kMxfp4) continue;
     const auto& [name, entry] = stored.state_dict_metadata[position];

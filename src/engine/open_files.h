@@ -6,9 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 
 #include "base/directory.h"
+#include "base/seeded_hash.h"
 #include "cairn/limits.h"
 
 namespace cairn {
@@ -44,7 +44,7 @@ class OpenFiles {
   std::size_t capacity_;
   Wrap wrap_;
   mutable std::mutex mutex_;
-  mutable std::unordered_map<std::string, Kept> kept_;
+  mutable MapByName<std::string, Kept> kept_;
   mutable std::uint64_t uses_ = 0;
 };
 

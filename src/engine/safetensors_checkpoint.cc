@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_map>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/seeded_hash.h"
 #include "engine/assemble.h"
 #include "engine/file_list.h"
 #include "engine/formats.h"
@@ -144,7 +144,7 @@ class SafetensorsCheckpoint final : public Checkpoint {
   void add_file(std::uint32_t number, const Limits& limits) {
     const DataFile& file = files_[number];
     try {
-      std::unordered_map<std::string, Shape> sharding;
+      MapByName<std::string, Shape> sharding;
       for (const auto& [key, text] : file.header.metadata) {
         if (key == kShardingInfoKey) sharding = parse_sharding_info(text, limits);
       }
@@ -220,9 +220,9 @@ class SafetensorsCheckpoint final : public Checkpoint {
   OpenFile open_file_;
   std::shared_ptr<const Directory> directory_;  // null for a single file
   std::vector<TensorSummary> tensors_;
-  std::vector<std::vector<Piece>> pieces_;                       // by tensor
-  std::vector<ObjectSummary> objects_;                           // there are none
-  std::unordered_map<std::string_view, std::size_t> positions_;  // while opening
+  std::vector<std::vector<Piece>> pieces_;              // by tensor
+  std::vector<ObjectSummary> objects_;                  // there are none
+  MapByName<std::string_view, std::size_t> positions_;  // while opening
 };
 
 class SafetensorsCheckpoint::Reader final : public ChunkReader {
@@ -276,7 +276,7 @@ SafetensorsHeader read_header(const ByteSource& source, const Limits& limits) {
 // The index's files in the order it first names them.
 std::vector<std::string> files_of(const SafetensorsIndex& index) {
   std::vector<std::string> names;
-  std::unordered_map<std::string_view, bool> seen;
+  MapByName<std::string_view, bool> seen;
   for (const auto& [tensor, file] : index.weight_map) {
     if (seen.emplace(file, true).second) names.push_back(file);
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 
 namespace cairn {
@@ -14,7 +15,7 @@ SourceChecks::SourceChecks(std::uint64_t cache_bytes, std::uint64_t item_bytes, 
       spill_directory_(std::move(spill_directory)),
       cache_(kManifestBlock, cache_bytes) {}
 
-void SourceChecks::set_manifest(std::unordered_map<std::string, ManifestFile>&& sums) {
+void SourceChecks::set_manifest(MapByName<std::string, ManifestFile>&& sums) {
   has_manifest_ = true;
   std::uint32_t id = 0;
   for (auto& [name, file] : sums) {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "base/source.h"
 #include "engine/block_cache.h"
 #include "engine/joined_sum.h"
@@ -30,7 +30,7 @@ class SourceChecks {
   const std::string& spill_directory() const { return spill_directory_; }
 
   // From here on files have the checksums of a manifest. Call before the first file is opened.
-  void set_manifest(std::unordered_map<std::string, ManifestFile>&& sums);
+  void set_manifest(MapByName<std::string, ManifestFile>&& sums);
   bool has_manifest() const { return has_manifest_; }
   // The file with each of its blocks checked when it is read; as it is without a manifest. Error kCorrupt
   // for a file that the manifest does not know, or knows with another size.
@@ -59,7 +59,7 @@ class SourceChecks {
   std::uint64_t item_bytes_;
   std::string spill_directory_;
   bool has_manifest_ = false;
-  std::unordered_map<std::string, Known> known_;
+  MapByName<std::string, Known> known_;
   BlockCache cache_;
   ReadTally tally_;
   std::mutex mutex_;

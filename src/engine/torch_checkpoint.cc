@@ -10,40 +10,45 @@
 #include "engine/formats.h"
 #include "engine/source_checks.h"
 #include "engine/torch_elements.h"
+#include "state/entries.h"
 
 namespace cairn {
 namespace {
 
 constexpr std::string_view kRootName = "(root)";
 
-// A list or tuple at the top becomes entries "0", "1", ...; a bare tensor or object is one entry.
-Flattened entries_of(const Value& root) {
-  if (const auto* dict = root.get_if<Dict>()) return flatten(*dict);
+// A small file must not ask for all the memory there is, by tensors that repeat a few elements.
+constexpr std::uint64_t kFreeBytes = 16ULL << 20;
+constexpr std::uint64_t kMostGrowth = 32;
+
+// A list or tuple of tensors or dicts at the top becomes entries "0", "1", ...; a bare tensor or object is
+// one entry, and so is a list of plain values, as it is further down.
+std::vector<EntryView> entries_of(TorchFile& file) {
+  const Value& root = file.root();
   const List* items = root.get_if<List>();
   if (const auto* tuple = root.get_if<Tuple>()) items = &tuple->items;
-  if (items == nullptr) return {{std::string(kRootName), {std::string(kRootName)}, root}};
-  StateDict numbered;
-  for (std::size_t i = 0; i < items->size(); ++i) numbered.set(static_cast<std::int64_t>(i), (*items)[i]);
-  return flatten(numbered);
+  if (!root.is<Dict>() && (items == nullptr || !holds_entries(*items)))
+    return {{std::string(kRootName), {std::string(kRootName)}, &root}};
+  // What an entry is told as, tensor or object, is no longer than its name and a tensor's shape.
+  return entries_in(root, FlattenRule::kCurrent, [&](std::uint64_t bytes) {
+    file.budget().take(bytes + sizeof(TensorSummary) + sizeof(std::uint64_t));
+  });
 }
 
 class TorchCheckpoint final : public Checkpoint {
  public:
   TorchCheckpoint(std::unique_ptr<TorchFile> file, const Limits& limits, std::shared_ptr<SourceChecks> checks)
-      : file_(std::move(file)),
-        limits_(limits),
-        checks_(std::move(checks)),
-        entries_(entries_of(file_->root())) {
+      : file_(std::move(file)), limits_(limits), checks_(std::move(checks)), entries_(entries_of(*file_)) {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      const FlatEntry& entry = entries_[i];
-      if (const auto* tensor = entry.value.get_if<StoredTensor>()) {
+      const EntryView& entry = entries_[i];
+      if (const auto* tensor = entry.value->get_if<StoredTensor>()) {
         const auto elements = static_cast<std::uint64_t>(tensor->shape.numel());
         tensors_.push_back({entry.name, tensor->dtype, tensor->shape,
                             checked_mul<std::uint64_t>(elements, item_size(tensor->dtype)), 1, 1});
         ids_.push_back(tensor->id);
       } else {
         // Inside data.pkl a plain value has no size of its own; an opaque one brings its pickle.
-        const auto* opaque = entry.value.get_if<Opaque>();
+        const auto* opaque = entry.value->get_if<Opaque>();
         objects_.push_back({entry.name, opaque == nullptr ? 0 : opaque->pickle.size()});
         entry_of_object_.push_back(i);
       }
@@ -91,11 +96,13 @@ class TorchCheckpoint final : public Checkpoint {
   void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const override;
 
   const TorchFile& file() const { return *file_; }
-  const Flattened& entries() const { return entries_; }
+  const std::vector<EntryView>& entries() const { return entries_; }
 
   Value object(std::string_view name) const override {
     for (std::size_t i = 0; i < objects_.size(); ++i) {
-      if (objects_[i].name == name) return loaded(entries_[entry_of_object_[i]].value, name, 0);
+      if (objects_[i].name != name) continue;
+      std::uint64_t read = 0;
+      return loaded(*entries_[entry_of_object_[i]].value, name, 0, read);
     }
     fail_to_find_object(name);
   }
@@ -122,15 +129,21 @@ class TorchCheckpoint final : public Checkpoint {
   Tensor read_stored(std::string_view name, const TorchFile::Stored& stored,
                      const Selection& selection) const;
 
-  // The value with the tensors inside it read, as deep as data.pkl may nest.
-  Value loaded(const Value& value, std::string_view name, std::uint32_t depth) const {
+  // The value with the tensors inside it read, as deep as data.pkl may nest; `read` adds up their bytes.
+  Value loaded(const Value& value, std::string_view name, std::uint32_t depth, std::uint64_t& read) const {
     if (depth > limits_.depth) throw Error(ErrorCode::kLimit, fmt::format("'{}' is nested too deeply", name));
     if (const auto* tensor = value.get_if<StoredTensor>()) {
+      const auto elements = static_cast<std::uint64_t>(tensor->shape.numel());
+      read = checked_add(read, checked_mul<std::uint64_t>(elements, item_size(tensor->dtype)));
+      if (read > kFreeBytes + kMostGrowth * file_->source().size()) {
+        throw Error(ErrorCode::kLimit, fmt::format("'{}' holds tensors of more than {} times the file's size",
+                                                   name, kMostGrowth));
+      }
       return read_stored(name, file_->tensors().at(tensor->id), {});
     }
     const auto all = [&](const List& items) {
       List copy;
-      for (const Value& item : items) copy.push_back(loaded(item, name, depth + 1));
+      for (const Value& item : items) copy.push_back(loaded(item, name, depth + 1, read));
       return copy;
     };
     if (const auto* list = value.get_if<List>()) return all(*list);
@@ -138,7 +151,7 @@ class TorchCheckpoint final : public Checkpoint {
     const auto* dict = value.get_if<Dict>();
     if (dict == nullptr) return value;
     Dict copy;
-    for (const auto& [key, item] : *dict) copy.set(key, loaded(item, name, depth + 1));
+    for (const auto& [key, item] : *dict) copy.set(key, loaded(item, name, depth + 1, read));
     return copy;
   }
 
@@ -168,7 +181,7 @@ class TorchCheckpoint final : public Checkpoint {
   std::unique_ptr<TorchFile> file_;
   Limits limits_;
   std::shared_ptr<SourceChecks> checks_;
-  Flattened entries_;
+  std::vector<EntryView> entries_;
   std::vector<TensorSummary> tensors_;
   std::vector<std::uint64_t> ids_;  // in file_->tensors()
   std::vector<ObjectSummary> objects_;

@@ -52,6 +52,15 @@ TEST_F(TorchSave, NumbersAListOrTupleAtTheTop) {
   }
 }
 
+TEST_F(TorchSave, AListOfPlainValuesAtTheTopIsOneEntry) {
+  for (const Value& root : {Value(List{1, "a"}), Value(Tuple{{1, List{2, 3}}}), Value(List{})}) {
+    const auto file = save(root);
+    EXPECT_EQ(names(file->objects()), std::vector<std::string>{"(root)"});
+    EXPECT_EQ(file->object("(root)"), root);
+  }
+  EXPECT_EQ(names(save(List{Dict{{"a", 1}}})->objects()), std::vector<std::string>{"0.a"});
+}
+
 TEST_F(TorchSave, LoadsTensorsInsideAnObject) {
   const auto file =
       save(Dict{{"pair", Tuple{{Value(arange({2})), Value(List{Value(Dict{{"x", arange({1})}})})}}}});

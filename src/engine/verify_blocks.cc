@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/seeded_hash.h"
 #include "base/trial.h"
 #include "cairn/tensor.h"
 #include "engine/verify_steps.h"
@@ -140,10 +142,16 @@ class BlockCheck {
 
   // --- what was found, in terms of tensors ---
 
+  // What is known of the items of one file. Several may be in one place.
+  struct Damage {
+    std::map<std::pair<std::int64_t, std::int64_t>, bool> places;  // offset, length
+    std::set<std::uint32_t> rows;                                  // told
+  };
+
   void report(FoundFile& file) {
     std::sort(file.bad.begin(), file.bad.end(),
               [](const auto& a, const auto& b) { return a.index < b.index; });
-    std::map<std::uint32_t, bool> damaged;  // rows that were looked at
+    Damage damaged;
     for (std::size_t i = 0; i < file.bad.size();) {
       std::size_t end = i + 1;
       while (end < file.bad.size() && file.bad[end].index == file.bad[end - 1].index + 1) ++end;
@@ -153,8 +161,7 @@ class BlockCheck {
   }
 
   // Bad blocks side by side: one problem for each item that they damage, or one for the bytes between items.
-  void report_run(const ManifestFile& file, std::span<const BadBlock> run,
-                  std::map<std::uint32_t, bool>& damaged) {
+  void report_run(const ManifestFile& file, std::span<const BadBlock> run, Damage& damaged) {
     const std::uint64_t begin = run.front().index * manifest_.block_size;
     const std::uint64_t end = std::min(file.size, (run.back().index + 1) * manifest_.block_size);
     const std::string origin = origin_of(file, run);
@@ -163,10 +170,11 @@ class BlockCheck {
         fmt::format("wrong checksum of the {} bytes from {} on{}", end - begin, begin, origin);
     bool told = false;
     for (const std::uint32_t row : items_.touching(file.name, begin, end)) {
-      const auto [known, fresh] = damaged.emplace(row, false);
-      if (fresh) known->second = is_damaged(file, row);
+      const std::pair place(items_.storage().offset(row), items_.storage().length(row));
+      const auto [known, unread] = damaged.places.emplace(place, false);
+      if (unread) known->second = is_damaged(file, row);
       told = told || known->second;
-      if (!fresh || !known->second) continue;
+      if (!known->second || !damaged.rows.insert(row).second) continue;
       const auto offset = static_cast<std::uint64_t>(std::max<std::int64_t>(0, items_.storage().offset(row)));
       findings_.add({kind, file.name, std::string(items_.storage().fqn(row)), std::max(begin, offset), text});
     }
@@ -234,7 +242,10 @@ class BlockCheck {
   Findings& findings_;
   std::vector<FoundFile> found_;
   std::vector<Piece> pieces_;
-  std::unordered_map<std::uint32_t, Place> by_crc_;  // made when something is bad
+  struct CrcHash {
+    std::size_t operator()(std::uint32_t crc) const { return mix_hash(kHashSeed.start, crc); }
+  };
+  std::unordered_map<std::uint32_t, Place, CrcHash> by_crc_;  // made when something is bad
 };
 
 }  // namespace

@@ -46,11 +46,12 @@ std::span<const std::uint32_t> ItemsByFile::touching(std::string_view file, std:
 }
 
 const ManifestItem* find_item(const ManifestFile& file, std::uint64_t offset, std::uint64_t length) {
-  auto at = std::partition_point(file.items.begin(), file.items.end(),
-                                 [&](const ManifestItem& item) { return item.offset < offset; });
-  for (; at != file.items.end() && at->offset == offset; ++at)
-    if (at->length == length) return &*at;
-  return nullptr;
+  // Items do not overlap: of those at one place all but the last are empty.
+  const std::pair wanted(offset, length);
+  const auto at = std::partition_point(file.items.begin(), file.items.end(), [&](const ManifestItem& item) {
+    return std::pair(item.offset, item.length) < wanted;
+  });
+  return at != file.items.end() && std::pair(at->offset, at->length) == wanted ? &*at : nullptr;
 }
 
 std::string names_of(const StorageData& storage, std::span<const std::uint32_t> rows) {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "engine/description.h"
 #include "engine/verify_steps.h"
 #include "format/dcp_metadata.h"
@@ -131,7 +131,7 @@ class FilePlaces {
 };
 
 void check_files(const DcpPart& part, const ItemsByFile& items, Findings& findings) {
-  std::unordered_map<std::string_view, const ManifestFile*> known;
+  MapByName<std::string_view, const ManifestFile*> known;
   if (part.manifest)
     for (const ManifestFile& file : part.manifest->files) known.emplace(file.name, &file);
   for (const std::string& file : items.storage().files()) {

@@ -9,10 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/pod_vector.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "cairn/verify.h"
 #include "engine/parallel.h"
@@ -67,7 +67,7 @@ class ItemsByFile {
   const StorageData& storage_;
   PodVector<std::uint32_t> rows_;
   PodVector<std::uint32_t> starts_;  // by file id
-  std::unordered_map<std::string_view, std::uint32_t> file_ids_;
+  MapByName<std::string_view, std::uint32_t> file_ids_;
 };
 
 // The item of exactly this place; null when there is none.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cairn/error.h"
+#include "format/budget.h"
 #include "format/dcp_metadata.h"
 #include "format/dcp_reducer.h"
 #include "format/names.h"
@@ -27,7 +28,11 @@ namespace {
 class MetadataReader {
  public:
   MetadataReader(const ByteSource& source, const Limits& limits, bool plain)
-      : source_(source), limits_(limits), plain_(plain), reducer_(limits, source.size()) {}
+      : source_(source),
+        limits_(limits),
+        plain_(plain),
+        budget_(source.size(), limits),
+        reducer_(budget_, limits, source.size()) {}
 
   Metadata read();
 
@@ -47,7 +52,7 @@ class MetadataReader {
   void read_storage_meta(Ref ref);
   std::optional<std::string> text_or_none(Ref ref, std::string_view what);
   std::string path_text(Ref object);
-  Value foreign(std::string_view field);
+  void read_plainly();
   bool attribute(Ref state, std::string_view name, Ref& value) const {
     return graph_.find(state, name, value) && value.kind() != Kind::kNone;
   }
@@ -56,21 +61,29 @@ class MetadataReader {
       return DcpReducer::kOther;
     return DcpReducer::class_of(graph_.module(graph_.callable(ref)), graph_.name(graph_.callable(ref)));
   }
-  pickle::Options options(pickle::Reducer* reducer) const {
-    return {pickle::Dialect::kMetadata, limits_.metadata_bytes, reducer, plain_};
+  pickle::Options options(pickle::Reducer* reducer) {
+    return {pickle::Dialect::kMetadata, limits_.metadata_bytes, reducer, plain_, &budget_};
   }
 
   const ByteSource& source_;
   const Limits& limits_;
   const bool plain_;
+  Budget budget_;  // one thread takes from it at a time
   DcpReducer reducer_;
   Graph graph_;
   std::uint32_t last_name_ = ~std::uint32_t{0};
   std::vector<std::pair<std::size_t, Dict>> bytes_extra_;  // by entry
+  // Fields that hold something else than DCP puts there.
+  bool foreign_planner_ = false;
+  bool foreign_storage_ = false;
+  bool foreign_extra_ = false;
   Metadata out_;
 };
 
 constexpr std::uint64_t kBytesEntry = ~std::uint64_t{0};
+
+constexpr auto kFields = {"state_dict_metadata"sv, "planner_data"sv, "storage_data"sv, "storage_meta"sv,
+                          "version"sv};
 
 // Calls f(key, value) for each entry of a dict until it returns false.
 template <class F> bool each_entry(const Graph& graph, Ref dict, F&& f) {
@@ -136,23 +149,38 @@ Metadata MetadataReader::read() {
   } else {
     paths_and_entries();
   }
-  for (const auto& [at, extra] : bytes_extra_)
-    std::get<BytesStorageMetadata>(out_.state_dict_metadata[at].second).extra = extra;
-  if (attribute(state, "storage_data", value)) read_storage_data(value);
+  for (auto& [at, extra] : bytes_extra_)
+    std::get<BytesStorageMetadata>(out_.state_dict_metadata[at].second).extra = std::move(extra);
   if (attribute(state, "storage_meta", value)) read_storage_meta(value);
   if (attribute(state, "version", value)) out_.version = text_or_none(value, "version");
-  const auto known = {"state_dict_metadata"sv, "planner_data"sv, "storage_data"sv, "storage_meta"sv,
-                      "version"sv};
   try {
-    out_.extra = reducer_.extra_of(graph_, state, known);
+    out_.extra = reducer_.extra_of(graph_, state, kFields);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kUnsupported) throw;
-    const Graph plain =
-        pickle::read(source_, options(nullptr), limits_);  // objects of DCP's own are among them
-    out_.extra = reducer_.extra_of(plain, plain.state(plain.root()), known);
+    foreign_extra_ = true;  // objects of DCP's own are among them
   }
+  // Gives the reducer's rows away, with the sizes that anything else may refer to.
+  if (attribute(state, "storage_data", value)) read_storage_data(value);
+  if (foreign_planner_ || foreign_storage_ || foreign_extra_) read_plainly();
   out_.written_as = reducer_.written_as;
   return std::move(out_);
+}
+
+// Reads the file again without the reducer, so that what is not DCP's is kept whole as plain values.
+void MetadataReader::read_plainly() {
+  budget_.give_back(graph_.memory());
+  graph_ = Graph();
+  const Graph plain = pickle::read(source_, options(nullptr), limits_);
+  const Ref state = plain.state(plain.root());
+  Limits inside = limits_;  // depth counts from the file's root
+  inside.depth -= std::min(inside.depth, 1U);
+  const auto field = [&](std::string_view name) -> Value {
+    Ref value;
+    return plain.find(state, name, value) ? pickle::to_value(plain, value, {}, budget_, inside) : None{};
+  };
+  if (foreign_planner_) out_.planner_data = field("planner_data");
+  if (foreign_storage_) out_.foreign_storage_data = field("storage_data");
+  if (foreign_extra_) out_.extra = reducer_.extra_of(plain, state, kFields);
 }
 
 // Every name once; `seen` is by its number.
@@ -175,20 +203,15 @@ PodVector<MetadataReader::Entry> MetadataReader::list_entries(Ref dict) {
   PodVector<Entry> entries;
   entries.reserve(graph_.size(dict) / 2);
   PodVector<char> seen;
-  PodVector<char> taken;  // tensors: by handle
-  std::uint64_t copied = 0;
   each_entry(graph_, dict, [&](Ref key, Ref value) {
     if (key.kind() != Kind::kString) broken("an entry of state_dict_metadata whose name is no string");
     add_name(graph_.text(key), seen);
+    budget_.take(sizeof(Entry) + sizeof(out_.state_dict_metadata[0]) + text_bytes(graph_.text(key)));
     const Ref tensor = reducer_.tensor_handle(graph_, value);
     if (tensor.kind() == Kind::kHandle) {
+      // Two entries may share one object in the pickle; each gets a copy of its own.
       const std::uint64_t at = graph_.handle_index(tensor);
-      if (at >= taken.size()) taken.resize(std::max<std::size_t>(at + 1, 2 * taken.size()), 0);
-      // Two entries may share one object in the pickle; each gets a copy of its own, within reason.
-      if (taken[at] != 0) copied += reducer_.chunks_of(at) + 1;
-      if (copied > source_.size() / 4)
-        throw Error(ErrorCode::kLimit, "entries that share far more than was stored");
-      taken[at] = 1;
+      budget_.take(reducer_.memory_of(at));
       entries.push_back({key, at});
     } else if (class_of(value) == DcpReducer::kBytes) {
       if (graph_.has_state(value)) {
@@ -224,16 +247,6 @@ void MetadataReader::make_entries(const PodVector<Entry>& entries, std::atomic<s
   }
 }
 
-// A field as plain values, read again without the reducer: what a foreign planner left is kept whole.
-Value MetadataReader::foreign(std::string_view field) {
-  const Graph plain = pickle::read(source_, options(nullptr), limits_);
-  Ref value;
-  if (!plain.find(plain.state(plain.root()), field, value)) return None{};
-  Limits inside = limits_;  // depth counts from the file's root
-  inside.depth -= std::min(inside.depth, 1U);
-  return pickle::to_value(plain, value, {}, inside);
-}
-
 // Whether two dicts have the same keys in the same order: as nearly always, the very same strings.
 bool MetadataReader::same_keys(Ref a, Ref b) const {
   if (graph_.size(a) != graph_.size(b)) return false;
@@ -259,19 +272,24 @@ void MetadataReader::read_planner_data(Ref entries, Ref ref) {
     if (!same_keys(entries, ref)) refuse_twice(paths);
     out_.planner_data = std::move(paths);
   } else {
-    out_.planner_data = foreign("planner_data");
+    foreign_planner_ = true;
   }
 }
 
 bool MetadataReader::read_paths(Ref dict, PathMap& paths) {
+  constexpr std::uint64_t kEntryBytes = sizeof(std::uint64_t) + sizeof(std::uint32_t);  // beside its text
+  constexpr std::uint64_t kStepBytes = sizeof(std::uint32_t) + sizeof(std::int64_t);
   return each_entry(graph_, dict, [&](Ref key, Ref value) {
     if (key.kind() != Kind::kString || value.kind() != Kind::kTuple) return false;
+    budget_.take(graph_.text(key).size() + kEntryBytes);
     paths.begin_entry(graph_.text(key));
     bool plain = true;
     graph_.each(value, [&](Ref step) {
       if (step.kind() == Kind::kString) {
+        budget_.take(graph_.text(step).size() + kStepBytes);
         paths.add_step(graph_.text(step));
       } else if (graph_.is_integer(step)) {
+        budget_.take(kStepBytes);
         paths.add_step(graph_.integer(step));
       } else {
         plain = false;
@@ -286,7 +304,7 @@ void MetadataReader::read_storage_data(Ref ref) {
   if (ref.kind() == Kind::kDict && read_rows(ref)) {
     out_.storage_data.table().adopt(std::move(reducer_.rows));
   } else {
-    out_.foreign_storage_data = foreign("storage_data");
+    foreign_storage_ = true;
   }
 }
 
@@ -313,6 +331,7 @@ bool MetadataReader::read_rows(Ref dict) {
   if (order.empty()) {
     for (std::uint64_t i = 0; i < count; ++i) order.append(std::array<std::uint64_t, 2>{i, i});
   }
+  budget_.take(count, sizeof(order[0]) * 2 + sizeof(rows.keys[0]) + sizeof(rows.places[0]));
   const auto keys = std::exchange(rows.keys, {});
   const auto places = std::exchange(rows.places, {});
   const auto key_extra = std::exchange(rows.key_extra, {});
@@ -320,9 +339,14 @@ bool MetadataReader::read_rows(Ref dict) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t k = order[2 * i];
     const std::uint64_t p = order[2 * i + 1];
-    if (const auto extra = key_extra.find(k); extra != key_extra.end()) rows.key_extra[i] = extra->second;
-    if (const auto extra = place_extra.find(p); extra != place_extra.end())
+    if (const auto extra = key_extra.find(k); extra != key_extra.end()) {
+      budget_.take(DcpReducer::kExtraNode + heap_bytes(extra->second));
+      rows.key_extra[i] = extra->second;
+    }
+    if (const auto extra = place_extra.find(p); extra != place_extra.end()) {
+      budget_.take(DcpReducer::kExtraNode + heap_bytes(extra->second));
       rows.place_extra[i] = extra->second;
+    }
     rows.keys.push_back(keys[k]);
     rows.places.push_back(places[p]);
   }
@@ -336,6 +360,8 @@ std::string MetadataReader::path_text(Ref object) {
     if (part.kind() != Kind::kString) broken("a path whose parts are no strings");
     if (!path.empty() && path.back() != '/') path += '/';
     path += graph_.text(part);
+    if (path.size() > limits_.string_bytes)
+      throw Error(ErrorCode::kLimit, fmt::format("a path of more than {} bytes", limits_.string_bytes));
     return true;
   });
   return path;
@@ -360,9 +386,9 @@ void MetadataReader::read_storage_meta(Ref ref) {
     if (graph_.find(state, "save_id", value)) meta.save_id = text_or_none(value, "save_id");
     if (graph_.find(state, "load_id", value)) meta.load_id = text_or_none(value, "load_id");
     if (attribute(state, "modules", value)) {
-      const Value modules = reducer_.plain_value(graph_, value);
+      Value modules = reducer_.plain_value(graph_, value);
       if (!modules.is<List>()) broken("the modules of StorageMeta are no list");
-      meta.modules = modules.get<List>();
+      meta.modules = std::move(modules.get<List>());
       meta.has_modules = true;
     }
     meta.extra = reducer_.extra_of(graph_, state, {"checkpoint_id", "save_id", "load_id", "modules"});

@@ -19,6 +19,10 @@ using pickle::Ref;
 
 namespace {
 
+// What a NameTable takes for a name beside its text. Names are not shared as strings are: each is in the
+// file.
+constexpr std::uint64_t kNameBytes = 40;
+
 [[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
 
 std::int64_t integer_of(const Graph& graph, Ref ref, std::string_view what) {
@@ -164,6 +168,7 @@ bool DcpReducer::built(const Graph& graph, std::uint32_t class_id, Ref args, Ref
 std::uint32_t DcpReducer::checked_dims(const std::int64_t* dims, std::size_t rank) {
   for (std::size_t i = 0; i < rank; ++i)
     if (dims[i] < 0) broken(fmt::format("a size or offset of {}", dims[i]));
+  budget_.take((rank + 1) * sizeof(*dims));
   return rows.dims.add(dims, static_cast<std::uint32_t>(rank));
 }
 
@@ -191,15 +196,16 @@ std::uint32_t DcpReducer::size_of(const Graph& graph, Ref ref) {
 Value DcpReducer::plain_value(const Graph& graph, Ref ref) {
   const auto leaf = [this](const Graph& g, Ref part, Value& value) {
     if (!is_handle(g, part, kSizeHandle)) return false;
+    const Shape shape = rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(part)));
+    budget_.take(2 * block_bytes(shape.rank() * sizeof(Value)));  // a list that grows
     Tuple dims;
-    for (const std::int64_t dim : rows.dims.shape(static_cast<std::uint32_t>(g.handle_index(part))))
-      dims.items.emplace_back(dim);
+    for (const std::int64_t dim : shape) dims.items.emplace_back(dim);
     value = std::move(dims);
     return true;
   };
   Limits inside = limits_;
   inside.depth -= std::min(inside.depth, 5U);
-  return pickle::to_value(graph, ref, leaf, inside);
+  return pickle::to_value(graph, ref, leaf, budget_, inside);
 }
 
 Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<std::string_view> known) {
@@ -214,6 +220,8 @@ Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<s
     }
     if (key.kind() != Kind::kString) broken("an attribute whose name is no string");
     if (std::find(known.begin(), known.end(), graph.text(key)) != known.end()) return true;
+    if (extra.empty()) budget_.take(kExtraNode);
+    budget_.take(2 * dict_bytes(1) + text_bytes(graph.text(key)));
     std::string name(graph.text(key));
     if (extra.find(name) != nullptr) broken(fmt::format("an object has the attribute '{}' twice", name));
     extra.set(std::move(name), plain_value(graph, element));
@@ -230,6 +238,7 @@ std::uint64_t DcpReducer::build_chunk(const Graph& graph, Ref state) {
     Dict extra = extra_of(graph, state, {"offsets", "sizes"});
     if (!extra.empty()) chunk_extra_.emplace(chunks_.size(), std::move(extra));
   }
+  budget_.take(sizeof(made));
   chunks_.push_back(made);
   return chunks_.size() - 1;
 }
@@ -250,9 +259,10 @@ std::uint64_t DcpReducer::properties_of(const Graph& graph, Ref ref) {
   TensorProperties made = make_properties(graph, graph.item(ref, 0), graph.item(ref, 1),
                                           bool_of(graph.item(ref, 2), "requires_grad"), graph.item(ref, 3),
                                           bool_of(graph.item(ref, 4), "pin_memory"));
-  for (std::size_t i = 5; i < graph.size(ref); ++i) {
+  budget_.take(block_bytes((graph.size(ref) - 5) * sizeof(Value)));
+  made.extra.reserve(graph.size(ref) - 5);
+  for (std::size_t i = 5; i < graph.size(ref); ++i)
     made.extra.push_back(plain_value(graph, graph.item(ref, i)));
-  }
   return add_properties(std::move(made));
 }
 
@@ -268,10 +278,12 @@ TensorProperties DcpReducer::make_properties(const Graph& graph, Ref dtype, Ref 
 }
 
 std::uint64_t DcpReducer::add_properties(TensorProperties made) {
-  constexpr std::size_t kLookBack = 32;  // a checkpoint has few kinds of tensors
-  const std::size_t from = properties_.size() > kLookBack ? properties_.size() - kLookBack : 0;
+  // A checkpoint has few kinds of tensors. What a later torch appended may be large: it is not compared.
+  const std::size_t look_back = std::min<std::size_t>(properties_.size(), made.extra.empty() ? 32 : 0);
+  const std::size_t from = properties_.size() - look_back;
   for (std::size_t i = from; i < properties_.size(); ++i)
     if (properties_[i] == made) return i;
+  budget_.take(2 * sizeof(made));
   properties_.push_back(std::move(made));
   return properties_.size() - 1;
 }
@@ -308,9 +320,12 @@ Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
 }
 
 void DcpReducer::copy_chunks(const PodVector<std::uint64_t>& which) {
+  budget_.take(which.size(), sizeof(Chunk));
   for (const std::uint64_t at : which) {
-    if (const auto extra = chunk_extra_.find(at); extra != chunk_extra_.end())
+    if (const auto extra = chunk_extra_.find(at); extra != chunk_extra_.end()) {
+      budget_.take(kExtraNode + heap_bytes(extra->second));
       chunk_extra_.emplace(chunks_.size(), extra->second);
+    }
     chunks_.push_back(chunks_[at]);
   }
 }
@@ -332,6 +347,7 @@ Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, std::ui
     for (std::uint32_t d = 0; d < rank; ++d)
       checked_add(rows.dims.dims(chunk.offsets)[d], rows.dims.dims(chunk.sizes)[d]);
   }
+  budget_.take(sizeof(TensorRow));
   tensors_.push_back({static_cast<std::uint32_t>(properties), size, first_chunk, chunks});
   return handle(kTensorHandle, tensors_.size() - 1);
 }
@@ -351,9 +367,23 @@ TensorStorageMetadata DcpReducer::make_tensor(std::uint64_t handle) const {
   return made;
 }
 
+std::uint64_t DcpReducer::memory_of(std::uint64_t handle) const {
+  const TensorRow& row = tensors_[handle];
+  const std::uint64_t shape = heap_bytes_of_rank(rows.dims.rank(row.size));
+  std::uint64_t bytes = heap_bytes(properties_[row.properties].extra) + shape +
+                        block_bytes(row.chunks * sizeof(Box)) + 2 * row.chunks * shape;
+  if (const auto extra = tensor_extra_.find(handle); extra != tensor_extra_.end())
+    bytes += heap_bytes(extra->second);
+  for (auto extra = chunk_extra_.lower_bound(row.first_chunk);
+       extra != chunk_extra_.end() && extra->first < row.first_chunk + row.chunks; ++extra)
+    bytes += kExtraNode + heap_bytes(extra->second);
+  return bytes;
+}
+
 Ref DcpReducer::add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hint) {
   StorageRows::Key key{name, dims, StorageRows::kNoHint};
   if (hint >= 0 && hint <= INT32_MAX) key.hint = static_cast<std::int32_t>(hint);
+  budget_.take(sizeof(key) + kNameBytes);
   rows.keys.push_back(key);
   return handle(kIndexHandle, rows.keys.size() - 1);
 }
@@ -362,6 +392,7 @@ Ref DcpReducer::add_place(std::uint32_t file, std::int64_t offset, std::int64_t 
                           std::uint32_t transforms) {
   if (offset < 0 || length < 0) broken(fmt::format("an item of {} bytes at offset {}", length, offset));
   checked_add(offset, length);
+  budget_.take(sizeof(StorageRows::Place));
   rows.places.push_back({file, transforms, offset, length});
   return handle(kInfoHandle, rows.places.size() - 1);
 }
@@ -397,8 +428,12 @@ Ref DcpReducer::build_info(const Graph& graph, Ref state) {
   if (graph.find(state, "transform_descriptors", list) && list.kind() != Kind::kNone) {
     if (list.kind() != Kind::kList && list.kind() != Kind::kTuple)
       broken("transform_descriptors that are no list");
+    budget_.take(block_bytes(graph.size(list) * sizeof(std::string)));
+    transforms.reserve(graph.size(list));
     graph.each(list, [&](Ref item) {
       if (item.kind() != Kind::kString) broken("a transform descriptor that is no string");
+      budget_.take(5 * text_bytes(graph.text(item)) +
+                   32);  // here, in the rows, and as what tells lists apart
       transforms.emplace_back(graph.text(item));
       return true;
     });

@@ -45,9 +45,12 @@ class DcpReducer final : public pickle::Reducer {
     kInfoHandle
   };
 
-  // `program_bytes` bounds what shared parts of the pickle may be copied to.
-  DcpReducer(const Limits& limits, std::uint64_t program_bytes)
-      : limits_(limits), chunk_budget_(1024 + program_bytes / 4) {}
+  // A node of a std::map from positions to dicts; more than an element of a growing list of such pairs.
+  static constexpr std::uint64_t kExtraNode = block_bytes(48);
+
+  // All that is collected comes out of the budget. `program_bytes` bounds how often chunks are visited.
+  DcpReducer(Budget& budget, const Limits& limits, std::uint64_t program_bytes)
+      : budget_(budget), limits_(limits), chunk_budget_(1024 + program_bytes / 4) {}
 
   // Which DCP class a name is, whatever module it lived in over the years.
   static Class class_of(std::string_view module, std::string_view name);
@@ -63,7 +66,7 @@ class DcpReducer final : public pickle::Reducer {
   // What was collected: handles of kIndexHandle and kInfoHandle number the rows' keys and places, those of
   // kTensorHandle are for make_tensor, which several threads may call once the pickle is read.
   TensorStorageMetadata make_tensor(std::uint64_t handle) const;
-  std::uint64_t chunks_of(std::uint64_t handle) const { return tensors_[handle].chunks; }
+  std::uint64_t memory_of(std::uint64_t handle) const;  // of what make_tensor makes
   StorageRows rows;
   std::string written_as;  // the package the classes came from
 
@@ -153,6 +156,7 @@ class DcpReducer final : public pickle::Reducer {
   std::uint64_t build_chunk(const pickle::Graph& graph, pickle::Ref state);
   std::uint32_t checked_dims(const std::int64_t* dims, std::size_t rank);
 
+  Budget& budget_;
   const Limits& limits_;
   std::uint64_t chunk_budget_;  // how many more chunks tensors may have
   PodVector<Chunk> chunks_;

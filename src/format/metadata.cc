@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "base/bytes.h"
 #include "base/pod_vector.h"
+#include "base/seeded_hash.h"
 
 namespace cairn {
 
@@ -46,8 +46,8 @@ std::string_view name_of(Layout layout) {
 }
 
 std::size_t hash_of(const MetadataIndex& index) {
-  const std::size_t name = std::hash<std::string>{}(index.fqn);
-  return index.offset ? name ^ (hash_of(*index.offset) * 0x9e3779b97f4a7c15ULL + 1) : name;
+  const std::size_t name = seeded_hash(index.fqn);
+  return index.offset ? mix_hash(name, hash_of(*index.offset)) : name;
 }
 
 struct PathMap::Data {

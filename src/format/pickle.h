@@ -22,6 +22,7 @@
 #include "base/source.h"
 #include "cairn/limits.h"
 #include "cairn/state_dict.h"
+#include "format/budget.h"
 
 namespace cairn::pickle {
 
@@ -90,6 +91,7 @@ class Graph {
 
   std::uint64_t opcodes() const { return opcodes_; }
   std::uint64_t bytes() const { return bytes_; }  // of the program
+  std::uint64_t memory() const { return (words_.size() + globals_.size()) * sizeof(std::uint64_t); }
 
  private:
   friend class Machine;
@@ -134,7 +136,8 @@ struct Options {
   Dialect dialect = Dialect::kTorch;
   std::uint64_t max_bytes = 64ULL << 20;
   Reducer* reducer = nullptr;
-  bool plain = false;  // opcode by opcode only, never by Reducer::recognize: slower, the same result
+  bool plain = false;        // opcode by opcode only, never by Reducer::recognize: slower, the same result
+  Budget* budget = nullptr;  // what the graph takes comes out of it; null: one of its own
 };
 
 // Reads one pickle that fills the source. Error kCorrupt (with the offset) for a broken pickle,
@@ -143,9 +146,12 @@ Graph read(const ByteSource& source, const Options& options, const Limits& limit
 
 // Walks a graph into plain values. `leaf` is asked first about every kObject, kPersid, kGlobal and
 // kHandle and returns true if it made a Value; what nobody knows becomes an Opaque with a pickle of its
-// own. Error kLimit when the graph is deeper than limits.depth or revisits shared parts too often
-// ("billion laughs").
+// own. Error kLimit when the graph is deeper than limits.depth, revisits shared parts too often ("billion
+// laughs"), or when the values take more than is left of the budget. A leaf pays for itself.
 using LeafReader = std::function<bool(const Graph&, Ref, Value&)>;
+Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, Budget& budget,
+               const Limits& limits = {});
+// The same with what the graph leaves of a budget of its own.
 Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, const Limits& limits = {});
 
 // The program, one line an opcode, for people: "   12: BINUNICODE 'lr'". At most `max_lines`. Never fails:

@@ -21,6 +21,22 @@ void Machine::bring(const std::byte* p, std::uint64_t bytes) {
   if (safe_ < input_.end() && p + bytes > safe_) safe_ = input_.bring(op_at_, p, bytes + Input::kSlack);
 }
 
+void Machine::pay_for_words(std::uint64_t n) {
+  constexpr std::uint64_t kStep = 8192;  // seldom, and not much more than is needed
+  const std::uint64_t words = std::max(n, kStep);
+  pay(words * sizeof(std::uint64_t));
+  paid_words_ += words;
+}
+
+void Machine::refuse_to_pay() const {
+  try {
+    budget_.refuse();
+  } catch (Error& e) {
+    e.at(static_cast<std::uint64_t>(op_at_ - input_.begin()));
+    throw;
+  }
+}
+
 void Machine::mark() {
   if (marks_.size() >= limits_.depth)
     fail(ErrorCode::kLimit, fmt::format("nesting deeper than {}", limits_.depth));
@@ -91,10 +107,11 @@ void Machine::look_ahead(const std::byte* p) {
 }
 
 Graph Machine::run() {
-  graph_.words_.push_back(0);
+  *new_words(1) = 0;
   safe_ = stop_ = frame_end_ = input_.begin();
   graph_.bytes_ = input_.size();
   execute(input_.begin(), nullptr);
+  budget_.give_back((paid_words_ - graph_.words_.size()) * sizeof(std::uint64_t) + memo_.memory());
   return std::move(graph_);
 }
 

@@ -27,18 +27,22 @@ class Machine final : private Cursor::Host {
         options_(options),
         limits_(limits),
         string_limit_(options.dialect == Dialect::kTorch ? limits.torch_string_bytes : limits.string_bytes),
-        word_limit_((16ULL << 20) / 8 + 4 * input.size()) {}
+        own_budget_(input.size(), limits),
+        budget_(options.budget == nullptr ? own_budget_ : *options.budget) {}
 
   Graph run();
 
  private:
   // Making values.
   std::uint64_t* new_words(std::uint64_t n) {
-    if (graph_.words_.size() + n > word_limit_) {
-      fail(ErrorCode::kLimit, "the pickle describes more than 32 bytes of values per byte");
-    }
+    if (graph_.words_.size() + n > paid_words_) pay_for_words(n);
     return graph_.words_.extend(n);
   }
+  void pay_for_words(std::uint64_t n);
+  void pay(std::uint64_t bytes) {
+    if (!budget_.try_take(bytes)) refuse_to_pay();
+  }
+  [[noreturn]] void refuse_to_pay() const;
   Ref text_node(Kind kind, const std::byte* from, std::uint64_t length);
   Ref string_node(const std::byte* from, std::uint64_t length);
   Ref integer_node(const std::byte* from, std::uint64_t length);
@@ -119,7 +123,9 @@ class Machine final : private Cursor::Host {
   const Options& options_;
   const Limits& limits_;
   const std::uint64_t string_limit_;
-  const std::uint64_t word_limit_;
+  Budget own_budget_;
+  Budget& budget_;
+  std::uint64_t paid_words_ = 0;
   Graph graph_;
   PodVector<std::uint64_t> stack_;
   PodVector<std::uint64_t> marks_;

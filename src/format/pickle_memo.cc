@@ -17,6 +17,7 @@ void Machine::remember(std::uint64_t number, Ref value) {
   }
   ++memo_count_;
   memo_top_ = std::max(memo_top_, number + 1);
+  if (!memo_.has_room_for(number)) pay(Memo::kPageBytes);
   memo_.put(number, value.bits);
 }
 

@@ -11,6 +11,13 @@ namespace cairn::pickle {
 class Memo {
  public:
   static constexpr std::uint64_t kUnset = ~std::uint64_t{0};
+  static constexpr std::uint64_t kPageBytes = 16 * sizeof(std::uint64_t) + sizeof(std::uint32_t);
+
+  // Whether `put` of this number takes no more than there is; kPageBytes else.
+  bool has_room_for(std::uint64_t number) const {
+    return number / kPage < pages_.size() && pages_[number / kPage] != kNoPage;
+  }
+  std::uint64_t memory() const { return slots_.size() / kPage * kPageBytes; }
 
   void put(std::uint64_t number, std::uint64_t value) {
     const std::uint64_t page = number / kPage;

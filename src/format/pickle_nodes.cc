@@ -70,11 +70,18 @@ Ref Machine::global_node(Ref module, Ref name) {
   if (module.kind() != Kind::kString || name.kind() != Kind::kString) {
     fail(ErrorCode::kCorrupt, "a class is named by something that is no string");
   }
+  for (const Ref part : {module, name}) {
+    const std::size_t length = graph_.text(part).size();
+    if (length > limits_.class_name_bytes)
+      fail(ErrorCode::kLimit,
+           fmt::format("a class whose name has {} bytes, more than {}", length, limits_.class_name_bytes));
+  }
   // In protocol 2 a name ends with its line: what follows the break would become opcodes when it is written.
   if (graph_.text(module).find('\n') != std::string_view::npos ||
       graph_.text(name).find('\n') != std::string_view::npos) {
     fail(ErrorCode::kCorrupt, "a class whose name has a line break");
   }
+  pay(2 * sizeof(Ref) + sizeof(class_ids_[0]));
   const std::uint64_t index = graph_.globals_.size() / 2;
   graph_.globals_.push_back(module.bits);
   graph_.globals_.push_back(name.bits);

@@ -97,8 +97,10 @@ TEST(PickleMachine, OpcodesTakeNothingFromBelowTheMark) {
 std::string global_that_ends_at(std::size_t end) { return "ca\n" + std::string(end - 3, 'b') + "\n"; }
 
 TEST(PickleMachine, AGlobalEndsWithinTwoKilobytes) {
-  EXPECT_NO_THROW(parse(program(global_that_ends_at(2048))));
-  EXPECT_EQ(refusal(program(global_that_ends_at(2049))), ErrorCode::kCorrupt);
+  Limits limits;
+  limits.class_name_bytes = 4096;
+  EXPECT_NO_THROW(parse(program(global_that_ends_at(2048)), Dialect::kTorch, limits));
+  EXPECT_EQ(refusal(program(global_that_ends_at(2049)), Dialect::kTorch, limits), ErrorCode::kCorrupt);
   // One that does not end, with a STOP where a reader would go on that cuts it there.
   EXPECT_EQ(refusal("\x80\2ca\n"s + std::string(2046, 'b') + "."), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal("\x80\2"s + "c" + std::string(2048, 'b') + "\n."), ErrorCode::kCorrupt);

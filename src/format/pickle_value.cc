@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "cairn/error.h"
 #include "format/pickle.h"
@@ -11,24 +11,21 @@
 namespace cairn::pickle {
 namespace {
 
-// Values may take this much memory, and this much more for each byte of the program.
-constexpr std::uint64_t kFree = 16ULL << 20;
-constexpr std::uint64_t kPerByte = 24;
-
 // A value that is read can be written and read again: marks then nest as deep as values do. A tensor is
 // written as a call, with its storage's description inside.
 constexpr std::uint32_t kLeafDepth = 2;
 
-// Walks one part of a graph. Depth and the number of visits are bounded, so shared and even circular
-// parts end in an error, not in endless work.
+// Walks one part of a graph. Depth, memory and the number of visits are bounded, so shared and even circular
+// parts end in an error, not in endless work. Whoever holds a value has paid for its own size; it pays for
+// what lies behind it.
 class Walk {
  public:
-  Walk(const Graph& graph, const LeafReader& leaf, const Limits& limits)
+  Walk(const Graph& graph, const LeafReader& leaf, Budget& budget, const Limits& limits)
       : graph_(graph),
         leaf_(leaf),
+        budget_(budget),
         limits_(limits),
-        visits_left_(std::min(4 * graph.opcodes() + 16, (kFree + kPerByte * graph.bytes()) / sizeof(Value))) {
-  }
+        visits_left_(4 * graph.opcodes() + 16) {}
 
   Value value(Ref ref, std::uint32_t depth);
 
@@ -39,26 +36,29 @@ class Walk {
   }
   void enter(std::uint32_t depth) {
     check_depth(depth);
-    if (visits_left_-- == 0) fail_unfolding();
+    if (visits_left_-- == 0)
+      throw Error(ErrorCode::kLimit, "an object that unfolds to far more than was stored");
+    budget_.take_visit();
   }
-  // Said before memory is taken for them.
-  void check_items(std::size_t count) const {
-    if (count > visits_left_) fail_unfolding();
-  }
-  [[noreturn]] static void fail_unfolding() {
-    throw Error(ErrorCode::kLimit, "an object that unfolds to far more than was stored");
+  std::string text_of(Ref ref) {
+    const std::string_view text = graph_.text(ref);
+    budget_.take(text_bytes(text));
+    return std::string(text);
   }
   bool dict(Ref ref, std::uint32_t depth, Dict& out);
   Value known_object(Ref ref, std::uint32_t depth);
   Value opaque(Ref ref, std::uint32_t depth);
   std::string class_name(Ref ref) const;
+  void pay_to_emit(std::uint64_t bytes);
   void emit(Writer& writer, Ref ref, std::uint32_t depth);
   void emit_object(Writer& writer, Ref ref, std::uint32_t depth);
 
   const Graph& graph_;
   const LeafReader& leaf_;
+  Budget& budget_;
   const Limits& limits_;
   std::uint64_t visits_left_;
+  std::uint64_t emitting_ = 0;  // taken for the pickle that is being written
 };
 
 Value Walk::value(Ref ref, std::uint32_t depth) {
@@ -70,13 +70,13 @@ Value Walk::value(Ref ref, std::uint32_t depth) {
     case Kind::kInt: return graph_.integer(ref);
     case Kind::kBigInt:
       if (graph_.is_integer(ref)) return graph_.integer(ref);
-      return BigInt{std::string(graph_.text(ref))};
+      return BigInt{text_of(ref)};
     case Kind::kFloat: return graph_.real(ref);
-    case Kind::kString: return std::string(graph_.text(ref));
-    case Kind::kBytes: return Bytes{std::string(graph_.text(ref))};
+    case Kind::kString: return text_of(ref);
+    case Kind::kBytes: return Bytes{text_of(ref)};
     case Kind::kTuple:
     case Kind::kList: {
-      check_items(graph_.size(ref));
+      budget_.take(block_bytes(graph_.size(ref) * sizeof(Value)));
       List items;
       items.reserve(graph_.size(ref));
       graph_.each(ref, [&](Ref item) {
@@ -106,6 +106,8 @@ Value Walk::value(Ref ref, std::uint32_t depth) {
 
 // False when a key is neither a string nor a 64-bit integer.
 bool Walk::dict(Ref ref, std::uint32_t depth, Dict& out) {
+  budget_.take(dict_bytes(graph_.size(ref) / 2));
+  out.reserve(graph_.size(ref) / 2);
   bool plain = true;
   Ref key;
   std::size_t position = 0;
@@ -115,7 +117,7 @@ bool Walk::dict(Ref ref, std::uint32_t depth, Dict& out) {
       plain = key.kind() == Kind::kString || graph_.is_integer(key);
       return plain;
     }
-    Key name = key.kind() == Kind::kString ? Key(std::string(graph_.text(key))) : Key(graph_.integer(key));
+    Key name = key.kind() == Kind::kString ? Key(text_of(key)) : Key(graph_.integer(key));
     out.set(std::move(name), value(element, depth + 1));
     return true;
   });
@@ -131,8 +133,9 @@ Value Walk::known_object(Ref ref, std::uint32_t depth) {
     if (graph_.is_global(callable, "_codecs", "encode") && graph_.size(args) == 2) {
       const Ref text = graph_.item(args, 0);
       if (text.kind() == Kind::kString) {
-        std::string bytes;
         const std::string_view utf8 = graph_.text(text);
+        budget_.take(2 * text_bytes(utf8));  // a string that grows
+        std::string bytes;
         for (std::size_t i = 0; i < utf8.size(); ++i) {
           const auto c = static_cast<unsigned char>(utf8[i]);
           if (c < 0x80) {
@@ -172,11 +175,23 @@ Value Walk::opaque(Ref ref, std::uint32_t depth) {
   Writer writer(sink, 2);
   emit(writer, ref, depth);
   writer.finish();
-  return Opaque{class_name(ref), std::move(sink.text)};
+  budget_.give_back(std::exchange(emitting_, 0));
+  sink.text.shrink_to_fit();
+  Value made = Opaque{class_name(ref), std::move(sink.text)};
+  budget_.take(heap_bytes(made));
+  return made;
+}
+
+// A string that grows is there twice when it moves.
+void Walk::pay_to_emit(std::uint64_t bytes) {
+  budget_.take(2 * bytes);
+  emitting_ += 2 * bytes;
 }
 
 void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
   enter(depth);
+  constexpr std::uint64_t kMostForAnOpcode = 16;
+  pay_to_emit(kMostForAnOpcode);
   const auto emit_items = [&](Ref container) {
     graph_.each(container, [&](Ref item) {
       emit(writer, item, depth + 1);
@@ -188,11 +203,23 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
     case Kind::kTrue: writer.boolean(true); return;
     case Kind::kFalse: writer.boolean(false); return;
     case Kind::kInt: writer.integer(graph_.integer(ref)); return;
-    case Kind::kBigInt: writer.big_integer(graph_.text(ref)); return;
+    case Kind::kBigInt:
+      pay_to_emit(graph_.text(ref).size());
+      writer.big_integer(graph_.text(ref));
+      return;
     case Kind::kFloat: writer.real(graph_.real(ref)); return;
-    case Kind::kString: writer.string(graph_.text(ref)); return;
-    case Kind::kBytes: writer.bytes(graph_.text(ref)); return;
-    case Kind::kGlobal: writer.global(graph_.module(ref), graph_.name(ref)); return;
+    case Kind::kString:
+      pay_to_emit(graph_.text(ref).size());
+      writer.string(graph_.text(ref));
+      return;
+    case Kind::kBytes:
+      pay_to_emit(2 * graph_.text(ref).size() + 64);  // as text in UTF-8, and a call
+      writer.bytes(graph_.text(ref));
+      return;
+    case Kind::kGlobal:
+      pay_to_emit(graph_.module(ref).size() + graph_.name(ref).size());
+      writer.global(graph_.module(ref), graph_.name(ref));
+      return;
     case Kind::kTuple: {
       const std::size_t size = graph_.size(ref);
       if (size > 3) writer.mark();
@@ -260,8 +287,14 @@ void Walk::emit_object(Writer& writer, Ref ref, std::uint32_t depth) {
 
 }  // namespace
 
+Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, Budget& budget, const Limits& limits) {
+  return Walk(graph, leaf, budget, limits).value(ref, 0);
+}
+
 Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, const Limits& limits) {
-  return Walk(graph, leaf, limits).value(ref, 0);
+  Budget budget(graph.bytes(), limits);
+  budget.take(graph.memory());
+  return to_value(graph, ref, leaf, budget, limits);
 }
 
 }  // namespace cairn::pickle

@@ -114,26 +114,88 @@ TEST(PickleValue, AValueHasAtMostFourPartsAnOpcodeAndSixteen) {
   EXPECT_TRUE(at_most && one_more);
 }
 
-TEST(PickleValue, ALargeValueTakesSixteenMegabytesAnd24BytesForEachOfItsProgram) {
+// What a walk of this program takes from its budget.
+std::uint64_t memory_for(const std::string& text, const LeafReader& leaf = {}) {
   Limits limits;
-  limits.pickle_stack = 1 << 20;
-  const auto walk = [&](int items) {
-    const std::string text = shared_tuple(items, 1);
-    const Graph graph = parse(text, Dialect::kTorch, limits);
-    const std::uint64_t most = ((16U << 20U) + 24 * text.size()) / sizeof(Value);
-    EXPECT_LT(most, 4 * graph.opcodes());
-    const bool fits = static_cast<std::uint64_t>(1 + 2 * (items + 1)) <= most;
-    if (fits) {
-      EXPECT_NO_THROW(to_value(graph, graph.root(), {}, limits)) << items;
-    } else {
-      EXPECT_EQ(error_of([&] { to_value(graph, graph.root(), {}, limits); }).code(), ErrorCode::kLimit);
-    }
-    return fits;
+  limits.memory_per_byte = 100'000;
+  const Graph graph = parse(text, Dialect::kTorch, limits);
+  Budget budget(text.size(), limits);
+  (void)to_value(graph, graph.root(), leaf, budget, limits);
+  std::uint64_t left = 0;
+  for (std::uint64_t step = std::uint64_t{1} << 40; step > 0; step /= 2)
+    if (budget.try_take(step)) left += step;
+  return limits.memory_base / 2 + (limits.memory_per_byte - 2) * text.size() - left;
+}
+
+// A tuple that holds a string, then so many references to it.
+std::string shared_string(std::size_t length, int fetches) {
+  std::string body = "(X" + std::string(4, '\0') + std::string(length, 's') + "q\0"s;
+  store(body.data() + 2, static_cast<std::uint32_t>(length));
+  for (int i = 0; i < fetches; ++i) body += "h\0"s;
+  return program(body + "t");
+}
+
+TEST(PickleValue, EachPartIsPaidFor) {
+  EXPECT_EQ(memory_for(program("N")), 0U);
+  EXPECT_EQ(memory_for(program("NNNNt"s.insert(0, "("))), block_bytes(4 * sizeof(Value)));
+  EXPECT_EQ(memory_for(shared_string(15, 3)), block_bytes(4 * sizeof(Value)));  // they have it inside
+  EXPECT_EQ(memory_for(shared_string(1000, 3)), block_bytes(4 * sizeof(Value)) + 4 * block_bytes(1001));
+  EXPECT_EQ(memory_for(program("}")), 0U);
+  EXPECT_EQ(memory_for(program("}(K\1NK\2Nu")), dict_bytes(2));
+  // Of an opaque object what it holds in the end, not what writing it took.
+  const Value opaque = value_of(program("ca\nB\n)R"));
+  EXPECT_EQ(memory_for(program("ca\nB\n)R")), heap_bytes(opaque));
+  EXPECT_GT(heap_bytes(opaque), sizeof(Opaque));
+}
+
+TEST(PickleValue, AValueTakesWhatIsLeftOfTheBudgetAndNoByteMore) {
+  const std::string text = shared_string(1000, 5);
+  const Graph graph = parse(text);
+  const std::uint64_t needed = memory_for(text);
+  Limits limits;
+  limits.memory_per_byte = 2;  // the base alone
+  limits.memory_base = 2 * needed;
+  Budget enough(text.size(), limits);
+  EXPECT_NO_THROW(to_value(graph, graph.root(), {}, enough));
+  EXPECT_FALSE(enough.try_take(1));
+  limits.memory_base = 2 * (needed - 1);
+  Budget less(text.size(), limits);
+  EXPECT_EQ(error_of([&] { to_value(graph, graph.root(), {}, less); }).code(), ErrorCode::kLimit);
+}
+
+TEST(PickleValue, OneStringNamedOftenIsRefusedBeforeItFillsTheMemory) {
+  EXPECT_NO_THROW(value_of(shared_string(60'000, 100)));
+  const Error error = error_of([&] { value_of(shared_string(60'000, 1000)); });
+  EXPECT_EQ(error.code(), ErrorCode::kLimit);
+  EXPECT_TRUE(mentions(error, "more memory than 16 MiB and 32 times its size"));
+}
+
+TEST(PickleValue, AGraphPaysForItsWordsAndGivesBackItsMemo) {
+  const std::string text = program("(" + std::string(5000, ']') + "t");
+  Limits limits;
+  Budget budget(text.size(), limits);
+  const std::uint64_t all = limits.memory_base / 2 + (limits.memory_per_byte - 2) * text.size();
+  Options options;
+  options.budget = &budget;
+  const Graph graph = read(*memory_source(as_bytes(text)), options, limits);
+  EXPECT_GE(graph.memory(), 4 * 8 * 5000U);
+  EXPECT_TRUE(budget.try_take(all - graph.memory()));
+  EXPECT_FALSE(budget.try_take(1));
+
+  limits.memory_per_byte = 2;
+  limits.memory_base = 2 * 8 * 4 * 4000;  // words for 4,000 of them
+  const Error error = error_of([&] { parse(text, Dialect::kTorch, limits); });
+  EXPECT_EQ(error.code(), ErrorCode::kLimit);
+  EXPECT_TRUE(error.offset().has_value());
+}
+
+TEST(PickleValue, AClassHasANameOfAtMost512Bytes) {
+  const auto named = [](std::size_t module, std::size_t name) {
+    return program("c" + std::string(module, 'm') + "\n" + std::string(name, 'n') + "\n");
   };
-  // Around the one size where both are equal.
-  const auto edge = static_cast<int>((16U << 20U) / (2 * sizeof(Value) - 24));
-  EXPECT_TRUE(walk(edge - 50));
-  EXPECT_FALSE(walk(edge + 50));
+  EXPECT_NO_THROW(parse(named(512, 512)));
+  EXPECT_EQ(refusal(named(513, 1)), ErrorCode::kLimit);
+  EXPECT_EQ(refusal(named(1, 513)), ErrorCode::kLimit);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "format/json_scanner.h"
 
@@ -20,7 +21,7 @@ class InfoReader final : public nlohmann::json_sax<Json> {
  public:
   explicit InfoReader(const Limits& limits) : limits_(limits) {}
 
-  std::unordered_map<std::string, Shape> offsets;
+  MapByName<std::string, Shape> offsets;
 
   bool start_object(std::size_t) override {
     if (++depth_ > 2 || in_list_) fail("an object nested too deeply");
@@ -92,7 +93,7 @@ class InfoReader final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-std::unordered_map<std::string, Shape> parse_sharding_info(std::string_view json, const Limits& limits) {
+MapByName<std::string, Shape> parse_sharding_info(std::string_view json, const Limits& limits) {
   InfoReader reader(limits);
   // The JSON reader takes a NUL for the end of the text, and passes over a byte order mark; Python's does
   // neither.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <unordered_map>
 
 #include "base/bytes.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "format/pickle_ops.h"
 
@@ -13,6 +13,10 @@ namespace cairn {
 namespace {
 
 using pickle::Instruction;
+
+// How long a pickle may become when what it fetches is written out.
+constexpr std::uint64_t kMostBytes = 16ULL << 20;
+constexpr std::uint64_t kMostGrowth = 16;
 
 bool is_put(const Instruction& at) {
   return at.op == pickle::kBinPut || at.op == pickle::kLongBinPut || at.op == pickle::kMemoize;
@@ -41,7 +45,7 @@ class Program {
   const std::vector<Instruction>& instructions() const { return instructions_; }
   std::string_view bytes() const { return bytes_; }
   // Instructions that bring the key of a storage, in order, and the key.
-  const std::map<std::size_t, std::string>& keys() const { return keys_; }
+  const std::map<std::size_t, std::string_view>& keys() const { return keys_; }
   std::uint64_t memo_of(std::size_t put) const { return puts_.at(put); }
 
  private:
@@ -52,7 +56,7 @@ class Program {
       memo_size_ = std::max(memo_size_, number + 1);
       puts_[instructions_.size()] = number;
       if (!instructions_.empty() && is_string(instructions_.back()))
-        texts_[number] = std::string(instructions_.back().text);
+        texts_[number] = instructions_.back().text;
     }
     instructions_.push_back(at);
   }
@@ -74,7 +78,7 @@ class Program {
     const std::size_t key = string_before(string_before(known ? at - 2 : 0));
     const Instruction& brings = instructions_[key];
     if (!is_get(brings)) {
-      keys_[key] = std::string(brings.text);
+      keys_[key] = brings.text;
     } else if (const auto text = texts_.find(brings.number); text != texts_.end()) {
       keys_[key] = text->second;
     } else {
@@ -85,9 +89,10 @@ class Program {
   std::string_view bytes_;
   std::vector<Instruction> instructions_;
   std::uint64_t memo_size_ = 0;
-  std::unordered_map<std::size_t, std::uint64_t> puts_;   // instruction -> place in the memo
-  std::unordered_map<std::uint64_t, std::string> texts_;  // place in the memo -> string
-  std::map<std::size_t, std::string> keys_;
+  // Texts are views of the program. Places in the memo are the file's: in a table they could all collide.
+  std::map<std::size_t, std::uint64_t> puts_;        // instruction -> place in the memo
+  std::map<std::uint64_t, std::string_view> texts_;  // place in the memo -> string
+  std::map<std::size_t, std::string_view> keys_;
 };
 
 template <class T> void push(std::string& text, char op, T value) {
@@ -107,8 +112,9 @@ void push_string(std::string& text, std::string_view string) {
 std::vector<std::string> storage_keys(std::string_view pickle) {
   const Program program(pickle);
   std::vector<std::string> keys;
+  SetOfNames<std::string_view> seen;
   for (const auto& [at, key] : program.keys())
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    if (seen.insert(key).second) keys.emplace_back(key);
   return keys;
 }
 
@@ -119,13 +125,15 @@ std::string rename_storages(std::string_view pickle,
   const Program program(pickle);
   if (program.keys().empty()) return std::string(pickle);
   const std::vector<Instruction>& all = program.instructions();
-  std::unordered_map<std::uint64_t, std::string> gone;  // from the memo
-  std::unordered_map<std::uint64_t, std::uint32_t> numbers;
+  std::map<std::uint64_t, std::string_view> gone;  // from the memo
+  std::map<std::uint64_t, std::uint32_t> numbers;
   std::string renamed;
   for (std::size_t i = 0; i < all.size(); ++i) {
+    if (renamed.size() > kMostBytes + kMostGrowth * pickle.size())
+      throw Error(ErrorCode::kLimit, "an object that names the key of a storage far too often");
     const auto key = program.keys().find(i);
     if (key != program.keys().end()) {
-      push_string(renamed, rename(key->second));
+      push_string(renamed, rename(std::string(key->second)));
       const bool memoised = !is_get(all[i]) && i + 1 < all.size() && is_put(all[i + 1]);
       if (memoised) gone[program.memo_of(++i)] = key->second;
     } else if (is_get(all[i]) && gone.contains(all[i].number)) {

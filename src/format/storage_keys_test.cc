@@ -60,6 +60,15 @@ TEST(StorageKeys, ThatWereTextFirstStayTextThere) {
   EXPECT_EQ(graph.text(graph.item(graph.root(), 2)), "7");
 }
 
+TEST(StorageKeys, OfGreatLengthAreNotWrittenOutWithoutEnd) {
+  const std::string key = "X\x60\xea\0\0"s + std::string(60'000, 'k') + "q\3";
+  std::string pickle = "\x80\2("s + storage(key);
+  for (int i = 0; i < 2000; ++i) pickle += "h\3"sv;
+  pickle += "t.";
+  EXPECT_EQ(storage_keys(pickle), std::vector<std::string>{std::string(60'000, 'k')});
+  EXPECT_EQ(error_of([&] { rename_storages(pickle, plus_a); }).code(), ErrorCode::kLimit);
+}
+
 TEST(StorageKeys, OfProtocol4KeepTheMemoInStep) {
   // MEMOIZE counts by itself: one that goes must not move the others.
   std::string text("\x80\4("sv);

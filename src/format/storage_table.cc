@@ -46,10 +46,12 @@ std::uint32_t StorageRows::file_id(std::string_view name) {
 }
 
 std::uint32_t StorageRows::transforms_id(const std::vector<std::string>& list) {
-  for (std::uint32_t i = 0; i < transform_lists.size(); ++i)
-    if (transform_lists[i] == list) return i;
-  transform_lists.push_back(list);
-  return static_cast<std::uint32_t>(transform_lists.size() - 1);
+  if (list.empty()) return 0;
+  std::string all;  // no two lists have the same
+  for (const std::string& transform : list) all += fmt::format("{}:{}", transform.size(), transform);
+  const std::uint32_t id = transform_numbers.intern(all) + 1;
+  if (id == transform_lists.size()) transform_lists.push_back(list);
+  return id;
 }
 
 // The slot that holds the row of this index, or the free one where it would go.

@@ -47,6 +47,7 @@ struct StorageRows {
 
   NameTable names;
   NameTable file_numbers;
+  NameTable transform_numbers;  // of a list's transforms, one behind the other
   DimsPool dims;
   std::vector<std::string> files;
   std::vector<std::vector<std::string>> transform_lists = {{}};  // 0: none

@@ -6,10 +6,10 @@
 #include <array>
 #include <charconv>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "format/pickle.h"
 #include "format/torch_leaves.h"
@@ -152,7 +152,7 @@ class Loader {
   }
 
   const TorchFile& file_;
-  std::unordered_map<std::string, Tensor> storages_;
+  MapByName<std::string, Tensor> storages_;
 };
 
 }  // namespace
@@ -178,13 +178,16 @@ std::unique_ptr<TorchFile> TorchFile::open(std::shared_ptr<const ByteSource> sou
     pickle::Options pickle_options;
     pickle_options.dialect = pickle::Dialect::kTorch;
     pickle_options.max_bytes = options.max_pickle_bytes;
+    Budget& budget = file->budget_ = Budget(program.size(), limits);
+    pickle_options.budget = &budget;
     const pickle::Graph graph = pickle::read(*memory_source(as_bytes(program)), pickle_options, limits);
-    TorchLeaves leaves(*file->zip_, limits);
+    TorchLeaves leaves(*file->zip_, budget, limits);
     const auto leaf = [&](const pickle::Graph& g, pickle::Ref ref, Value& value) {
       return leaves.read(g, ref, value);
     };
-    file->root_ = pickle::to_value(graph, graph.root(), leaf, limits);
+    file->root_ = pickle::to_value(graph, graph.root(), leaf, budget, limits);
     file->tensors_ = leaves.take();
+    budget.give_back(graph.memory());
   } catch (Error& e) {
     e.while_doing("reading the record data.pkl");
     throw;

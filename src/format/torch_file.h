@@ -11,6 +11,7 @@
 #include "base/source.h"
 #include "cairn/limits.h"
 #include "cairn/state_dict.h"
+#include "format/budget.h"
 #include "format/zip.h"
 
 namespace cairn {
@@ -44,6 +45,9 @@ class TorchFile {
   // Facts about the writer: records found ("byteorder", ".format_version"...), data.pkl protocol.
   const ZipReader& zip() const { return *zip_; }
 
+  // What is left of the memory that the values of data.pkl may take, for who makes more of them.
+  Budget& budget() { return budget_; }
+
   // The same value with every tensor read: StoredTensor replaced by Tensor. Tensors that share a storage
   // share memory. Each storage is read once and its CRC checked. What a Tensor cannot say is lost here:
   // that it was a parameter, and requires_grad.
@@ -54,6 +58,7 @@ class TorchFile {
   std::unique_ptr<ZipReader> zip_;
   Value root_;
   std::vector<Stored> tensors_;
+  Budget budget_{0, Limits()};
 };
 
 struct TorchWriteOptions {

@@ -40,6 +40,10 @@ bool is_lazily_changed(const Graph& graph, Ref metadata) {
   return graph.size(metadata) != 0;
 }
 
+std::uint64_t bytes_of(const StoredTensor& tensor) {
+  return block_bytes(sizeof(tensor)) + heap_bytes(tensor.shape) + heap_bytes(tensor.strides);
+}
+
 // The number behind _rebuild_tensor_v; 1 for the first, nameless one. 0: another function.
 int rebuild_version(const Graph& graph, Ref callable) {
   if (graph.module(callable) != "torch._utils") return 0;
@@ -70,15 +74,14 @@ bool TorchLeaves::read(const Graph& graph, Ref ref, Value& value) {
     return false;
   if (graph.list_items(ref).kind() != Kind::kNone || graph.dict_items(ref).kind() != Kind::kNone)
     return false;
-  const auto known = known_.find(ref.bits);
-  if (known != known_.end()) {
-    value = known->second;
-    return true;
+  auto known = known_.find(ref.bits);
+  if (known == known_.end()) {
+    const std::optional<StoredTensor> made = tensor(graph, ref);
+    if (!made) return false;
+    known = known_.emplace(ref.bits, *made).first;
   }
-  const std::optional<StoredTensor> made = tensor(graph, ref);
-  if (!made) return false;
-  known_.emplace(ref.bits, *made);
-  value = *made;
+  budget_.take(bytes_of(known->second));
+  value = known->second;
   return true;
 }
 
@@ -224,6 +227,8 @@ StoredTensor TorchLeaves::add(const Storage& storage, const Layout& layout) {
   // Tensors without elements may start anywhere, even past the end; nobody is to read there.
   stored.first_element = numel > 0 ? static_cast<std::uint64_t>(layout.offset) : 0;
   stored.crc = storage.record->crc;
+  // In the list, which may move as it grows, and among those that are known.
+  budget_.take(2 * sizeof(stored) + text_bytes(storage.key) + 2 * bytes_of(stored.tensor));
   tensors_.push_back(stored);
   return stored.tensor;
 }

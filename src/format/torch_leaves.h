@@ -19,7 +19,8 @@ namespace cairn {
 // not know (quantised, sparse, conjugated views, tensor subclasses) are left to become Opaque.
 class TorchLeaves {
  public:
-  TorchLeaves(const ZipReader& zip, const Limits& limits) : zip_(zip), limits_(limits) {}
+  TorchLeaves(const ZipReader& zip, Budget& budget, const Limits& limits)
+      : zip_(zip), budget_(budget), limits_(limits) {}
 
   bool read(const pickle::Graph& graph, pickle::Ref ref, Value& value);
 
@@ -37,6 +38,7 @@ class TorchLeaves {
   StoredTensor add(const Storage& storage, const Layout& layout);
 
   const ZipReader& zip_;
+  Budget& budget_;
   const Limits& limits_;
   std::vector<TorchFile::Stored> tensors_;
   std::unordered_map<std::uint64_t, StoredTensor> known_;  // by Ref: an object met again is the same tensor

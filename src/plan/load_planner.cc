@@ -9,6 +9,7 @@
 #include "cairn/planner.h"
 #include "plan/load_state.h"
 #include "plan/torch_words.h"
+#include "state/path.h"
 
 namespace cairn {
 namespace {
@@ -164,14 +165,17 @@ void EmptyStateDictLoadPlanner::set_up_planner(StateDict& state, const Metadata*
   const NameTable path_names = paths == nullptr ? NameTable() : names_of(*paths);
   const bool by_position = paths != nullptr && path_names.size() == paths->size();  // no name twice
   Flattened entries;
+  Value root(std::move(state));
+  std::uint64_t padding = kMaxPadding + 64 * metadata->state_dict_metadata.size();  // over all of them
   for (const auto& [fqn, stored] : metadata->state_dict_metadata) {
     std::optional<Path> path;
     if (const auto at = path_names.find(fqn)) path = by_position ? paths->path(*at) : *paths->find(fqn);
     std::optional<Value> value = place_for(fqn, path ? &*path : nullptr, stored);
     if (!value) continue;
     entries.push_back({fqn, path ? std::move(*path) : Path{fqn}, *value});
-    set_element(state, entries.back().path, std::move(*value));
+    place(root, entries.back().path, std::move(*value), padding);
   }
+  state = std::move(root.get<Dict>());
   // Cutting the new state into entries again could give other ones: a list of which only some were wanted.
   state_->original = &state;
   state_->metadata = metadata;

@@ -1,8 +1,8 @@
 #include <bit>
-#include <functional>
 #include <limits>
 #include <utility>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "cairn/state_dict.h"
 #include "state/nesting.h"
@@ -15,8 +15,8 @@ constexpr std::size_t kScanned = 16;
 constexpr std::uint32_t kFree = std::numeric_limits<std::uint32_t>::max();
 
 std::size_t hash_of_key(const Key& key) {
-  const std::size_t h = std::hash<Key>{}(key);
-  return h ^ (h >> 29) * 0x9e3779b97f4a7c15ULL;  // integer hashes are the integer: spread them
+  if (const auto* name = std::get_if<std::string>(&key)) return seeded_hash(*name);
+  return mix_hash(kHashSeed.start, static_cast<std::uint64_t>(std::get<std::int64_t>(key)));
 }
 
 }  // namespace
@@ -87,6 +87,12 @@ void Dict::set(Key key, Value value) {
   } else {
     entries_->append(std::move(key), std::move(value));
   }
+}
+
+void Dict::reserve(std::size_t entries) {
+  if (entries == 0) return;
+  if (!entries_) entries_ = std::make_unique<Entries>();
+  entries_->items.reserve(entries);
 }
 
 const Value* Dict::find(const Key& key) const {

@@ -5,9 +5,9 @@
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
+#include "base/seeded_hash.h"
 #include "cairn/metadata.h"
 #include "cairn/storage.h"
 
@@ -23,7 +23,7 @@ class LiveFiles {
   bool has_save(const SaveId& save) const { return saves_.contains(save); }
 
  private:
-  std::unordered_set<std::string> names_;
+  SetOfNames<std::string> names_;
   std::set<SaveId> saves_;
 };
 

@@ -56,8 +56,8 @@ class OverlapSearch {
     Place end;
   };
 
-  static constexpr std::uint64_t kSteps = 1'000'000;
-  static constexpr std::uint64_t kStepsPerBox = 8'000;
+  static constexpr std::uint64_t kSteps = 100'000;
+  static constexpr std::uint64_t kStepsPerBox = 1'000;
   static constexpr std::size_t kFew = 24;  // so many are compared sooner than divided
 
   std::vector<std::size_t> cut_dimensions() const {

@@ -18,7 +18,7 @@ struct Overlap {
 // shape; those without volume share nothing.
 //
 // Takes n log^(d-1) n steps for n boxes cut in d dimensions, however they lie: dimensions in which all
-// boxes have the same side do not count. Error(kLimit) when that is more than a few thousand steps a box,
+// boxes have the same side do not count. Error(kLimit) when that is more than a thousand steps a box,
 // which takes more than three dimensions and boxes made for it.
 std::optional<Overlap> find_overlap(std::span<const Box> boxes);
 

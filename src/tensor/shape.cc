@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/seeded_hash.h"
 #include "cairn/tensor.h"
 
 namespace cairn {
@@ -78,11 +79,8 @@ std::string to_string(const Shape& shape) {
 }
 
 std::size_t hash_of(const Shape& shape) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15ULL + shape.rank();
-  for (const std::int64_t dim : shape) {
-    hash = (hash ^ static_cast<std::uint64_t>(dim)) * 0xff51afd7ed558ccdULL;
-    hash ^= hash >> 32;
-  }
+  std::uint64_t hash = kHashSeed.start + shape.rank();
+  for (const std::int64_t dim : shape) hash = mix_hash(hash, static_cast<std::uint64_t>(dim));
   return hash;
 }
 

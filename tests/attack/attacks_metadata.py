@@ -267,6 +267,22 @@ def rows():
     entries += [(text(f"t{i}"), tensor((500,), chunks=get(0))) for i in range(2000)]
     yield "shared-chunks-laughs", "limit", "2,000 tensors share one list of 500 chunks", \
         metadata(state=dict_of(*entries), storage=EMPTY_DICT)
+    big = [dtype(), layout(), FALSE, memory_format(), FALSE, text("s" * 60000)]
+    entries = [(text("t"), tensor(props=properties(big)) + put(0))] + [(text(f"t{i}"), get(0)) for i in range(1000)]
+    yield "shared-properties-laughs", "limit", "1,000 entries share 60,000 bytes that a later torch appended", \
+        metadata(state=dict_of(*entries), storage=EMPTY_DICT)
+    yield "planner-one-step-20", "ok", "a path of 20 steps that are one string of 60,000 bytes", \
+        metadata(planner=dict_of((text("w"), tuple_of(text("s" * 60000) + put(0), *[get(0)] * 19))))
+    yield "planner-one-step-1000", "limit", "a path of 1,000 steps that are one string of 60,000 bytes", \
+        metadata(planner=dict_of((text("w"), tuple_of(text("s" * 60000) + put(0), *[get(0)] * 999))))
+    yield "transforms-one-name", "limit", "1,000 transforms whose one name has 60,000 bytes", \
+        metadata(storage=dict_of((index("w", size(0), number(0)), instance(FILESYSTEM, "_StorageInfo", attributes(
+            relative_path=text("f"), offset=number(0), length=number(16),
+            transform_descriptors=list_of(text("s" * 60000) + put(0), *[get(0)] * 999))))))
+    yield "size-in-unknown-field", "ok", "a torch.Size in a field of Metadata that nobody knows", \
+        metadata(more=size(4, 5, 6))
+    yield "size-in-storage-meta", "ok", "a torch.Size in a field of StorageMeta that nobody knows", \
+        metadata(storage_meta=instance(CHECKPOINT, "StorageMeta", attributes(more=size(4, 5, 6))))
     many = dict_of(*((text(f"layer.{i}"), tensor()) for i in range(300)))
     yield "many-entries", "ok", "300 tensors", metadata(state=many, storage=EMPTY_DICT)
 

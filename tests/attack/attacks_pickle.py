@@ -189,6 +189,16 @@ def cases():
         two + list_of(NONE) + put(0) + get(0) + TUPLE2 + STOP
     yield "pickle-billion-laughs", "pickle", "limit", "10^9 strings in 400 bytes", \
         four + billion_laughs(9) + STOP
+    yield "pickle-one-string-20", "pickle", "ok", "20 names of one string of 60,000 bytes", \
+        four + list_of(text("s" * 60000) + put(0), *[get(0)] * 20) + STOP
+    yield "pickle-one-string-1000", "pickle", "limit", "1,000 names of one string of 60,000 bytes: 60 MB from 62 KB", \
+        four + list_of(text("s" * 60000) + put(0), *[get(0)] * 1000) + STOP
+    yield "pickle-one-key-1000", "pickle", "limit", "1,000 dicts whose one key is the same 60,000 bytes", \
+        four + list_of(text("s" * 60000) + put(0), *[EMPTY_DICT + get(0) + NONE + SETITEM] * 1000) + STOP
+    yield "pickle-class-name-at-limit", "pickle", "ok", "a class whose name has 512 bytes", \
+        four + name_of("m" * 512, "n" * 512) + STOP
+    yield "pickle-class-name-over-limit", "pickle", "limit", "a class whose name has 513 bytes", \
+        four + name_of("m", "n" * 513) + STOP
     yield "pickle-bytes-at-limit", "pickle", "ok", "a pickle of exactly the allowed size", ok, \
         f"torch_pickle_bytes={len(ok)}"
     yield "pickle-bytes-over-limit", "pickle", "limit", "a pickle one byte larger than allowed", ok, \

@@ -1,9 +1,9 @@
 // cairn_probe time KIND FILE
 //
-// Reads one file with the parser for KIND (metadata, pickle, zip, safetensors, index, manifest) from memory,
-// and prints what that took: {"bytes": n, "verdict": "ok" or a code, "cpu_ms": n, "user_ms": n, "peak_kib":
-// n}. user_ms is without the kernel's part, most of which is to find memory. The peak is what the process
-// needed beyond the file itself.
+// Reads one file with the parser for KIND (metadata, torch, pickle, zip, safetensors, index, manifest) from
+// memory, and prints what that took: {"bytes": n, "verdict": "ok" or a code, "cpu_ms": n, "user_ms": n,
+// "peak_kib": n}. user_ms is without the kernel's part, most of which is to find memory. The peak is what the
+// process needed beyond the file itself.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -19,6 +19,7 @@
 #include "format/manifest.h"
 #include "format/pickle.h"
 #include "format/safetensors.h"
+#include "format/torch_file.h"
 #include "format/zip.h"
 #include "probe.h"
 
@@ -33,6 +34,7 @@ struct Kind {
 
 constexpr Kind kKinds[] = {
     {"metadata", [](const auto& source) { cairn::read_dcp_metadata(*source); }},
+    {"torch", [](const auto& source) { cairn::TorchFile::open(source); }},
     {"pickle",
      [](const auto& source) {
        const auto graph = cairn::pickle::read(*source, {});
