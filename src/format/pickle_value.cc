@@ -15,6 +15,9 @@ namespace {
 // written as a call, with its storage's description inside.
 constexpr std::uint32_t kLeafDepth = 2;
 
+// What protocol 2 has to write as a call lies in the tuple of its arguments, two levels down.
+constexpr std::uint32_t kCallDepth = 2;
+
 // Walks one part of a graph. Depth, memory and the number of visits are bounded, so shared and even circular
 // parts end in an error, not in endless work. Whoever holds a value has paid for its own size; it pays for
 // what lies behind it.
@@ -192,9 +195,9 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
   enter(depth);
   constexpr std::uint64_t kMostForAnOpcode = 16;
   pay_to_emit(kMostForAnOpcode);
-  const auto emit_items = [&](Ref container) {
+  const auto emit_items = [&](Ref container, std::uint32_t levels = 1) {
     graph_.each(container, [&](Ref item) {
-      emit(writer, item, depth + 1);
+      emit(writer, item, depth + levels);
       return true;
     });
   };
@@ -213,6 +216,7 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
       writer.string(graph_.text(ref));
       return;
     case Kind::kBytes:
+      check_depth(depth + kCallDepth);
       pay_to_emit(2 * graph_.text(ref).size() + 64);  // as text in UTF-8, and a call
       writer.bytes(graph_.text(ref));
       return;
@@ -246,10 +250,11 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
       writer.setitems();
       return;
     case Kind::kSet:  // set([...]), as protocol 2 writes it
+      check_depth(depth + kCallDepth);
       writer.global("builtins", "set");
       writer.empty_list();
       writer.mark();
-      emit_items(ref);
+      emit_items(ref, kCallDepth + 1);
       writer.appends();
       writer.tuple(1);
       writer.reduce();

@@ -54,7 +54,7 @@ TEST(PickleValue, DepthIsCountedWhateverIsNested) {
   for (const auto& [before, after, most] : std::vector<Case>{{"(", "t", 6},
                                                              {"]", "a", 6},
                                                              {"}K\1"s, "s", 6},
-                                                             {"\x8f(", "\x90", 6},
+                                                             {"\x8f(", "\x90", 2},
                                                              {"", "Q", 6},
                                                              {b + ")\x81", "a", 6},
                                                              {b + ")\x81N", "s", 6},
@@ -69,6 +69,30 @@ TEST(PickleValue, DepthIsCountedWhateverIsNested) {
     EXPECT_NO_THROW(walk(most)) << testing::PrintToString(before + after);
     EXPECT_EQ(error_of([&] { walk(most + 1); }).code(), ErrorCode::kLimit)
         << testing::PrintToString(before + after);
+  }
+}
+
+// As deep as one may be: what is kept of an unknown object can be read again, sets and bytes in it too.
+TEST(PickleValue, AnOpaqueObjectThatIsReadIsWrittenNoDeeperThanItMayBe) {
+  Limits limits;
+  limits.depth = 8;
+  for (const std::string& inner : {"\x8f(K\1\x90"s, "\x8f"s, "C\1\xff"s, "N"s}) {
+    int accepted = 0;
+    for (int lists = 0; lists < 12; ++lists) {
+      std::string text = "ca\nB\n" + std::string(static_cast<std::size_t>(lists), ']') + inner +
+                         std::string(static_cast<std::size_t>(lists), 'a') + "\x85R";
+      Value value;
+      try {
+        value = value_of(program(text), limits);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kLimit);
+        continue;
+      }
+      ++accepted;
+      EXPECT_EQ(value_of(value.get<Opaque>().pickle, limits), value) << testing::PrintToString(text);
+    }
+    EXPECT_GE(accepted, 4);
+    EXPECT_LT(accepted, 8);
   }
 }
 
