@@ -39,7 +39,7 @@ class HostileMail final : public Mail {
 bool same(const Error& a, const Error& b) {
   return a.code() == b.code() && a.message() == b.message() && a.file() == b.file() &&
          a.tensor() == b.tensor() && a.doing() == b.doing() && a.offset() == b.offset() &&
-         a.rank() == b.rank() && a.os_error() == b.os_error();
+         a.rank() == b.rank() && a.os_error() == b.os_error() && a.cause() == b.cause();
 }
 
 // An error that arrives can be sent on, and arrives as the same one (its texts cut to what a message holds).

@@ -55,6 +55,8 @@ class Error : public std::exception {
   Error& on_rank(int rank);
   Error& while_doing(std::string_view action);
   Error& with_errno(int os_error);
+  // What the caller's own code threw, in its own encoding: it travels between ranks as it is.
+  Error& with_cause(std::string_view encoded);
 
   ErrorCode code() const { return code_; }
   const std::string& message() const { return message_; }
@@ -64,6 +66,7 @@ class Error : public std::exception {
   std::optional<std::uint64_t> offset() const { return offset_; }
   std::optional<int> rank() const { return rank_; }
   int os_error() const { return os_error_; }
+  const std::string& cause() const { return cause_; }
 
   // "file: tensor 'w': at byte 8: header is longer than the file (corrupt)"
   const char* what() const noexcept override { return what_.c_str(); }
@@ -76,6 +79,7 @@ class Error : public std::exception {
   std::string file_;
   std::string tensor_;
   std::string doing_;
+  std::string cause_;
   std::optional<std::uint64_t> offset_;
   std::optional<int> rank_;
   int os_error_ = 0;

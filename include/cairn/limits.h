@@ -18,7 +18,7 @@ struct Limits {
   std::uint32_t memo_slack = 1024;                 // how far a memo index may run ahead of the count
   std::uint64_t string_bytes = 64ULL << 10;        // one string in a .metadata file
   std::uint64_t torch_string_bytes = 16ULL << 20;  // one string in a torch.save file (tokenizers are there)
-  std::uint64_t name_bytes = 4096;                 // a tensor's name
+  std::uint64_t name_bytes = 64ULL << 10;          // a tensor's name
   std::uint64_t class_name_bytes = 512;            // a pickled class's module, or its name in there
   std::uint64_t path_bytes = 4096;                 // a file path, each component at most 255
   std::uint32_t tensor_rank = 64;

@@ -248,8 +248,8 @@ class State:
     """A nested state of torch, cut into entries.
 
     `of_tensor` and `of_object` are asked (value, name) about what is neither a plain tensor nor plain data:
-    they give (global size, [(offsets, sizes, plain tensor), ...]), False where this rank has no part in it, or
-    None for what is to be pickled.
+    they give (global size, [(offsets, sizes, plain tensor, tensor for Python to encode or None), ...]), False
+    where this rank has no part in it, or None for what is to be pickled.
     """
 
     def __init__(
@@ -260,6 +260,8 @@ class State:
         flatten: bool = True,
     ) -> None: ...
     def __len__(self) -> int: ...
+    def has_pieces(self) -> bool:
+        """Whether there are pieces of tensors that only Python can encode."""
     def names(self) -> list[str]: ...
     def put(self, name: str, value: Any) -> None: ...
 
@@ -268,6 +270,8 @@ class Exchange(Protocol):
 
     rank: int
     size: int
+    heartbeat: float  # seconds between two signs of life, 0 for none
+    def sign_of_life(self, root: Optional[int]) -> None: ...
     def gather(self, mine: bytes, root: int, seconds: float) -> list[bytes]: ...
     def scatter(self, parts: list[bytes], root: int, seconds: float) -> bytes: ...
     def broadcast(self, mine: bytes, root: int, seconds: float) -> bytes: ...
@@ -276,11 +280,14 @@ class Exchange(Protocol):
 
 class Group:
     def __init__(self, exchange: Exchange) -> None: ...
+    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]: ...
 
 class SavePlanner:
     """Kept from save to save where plans are cached."""
 
-    def __init__(self, flatten: bool, lowest_rank: bool, cache: bool, allow_partial: bool) -> None: ...
+    def __init__(self, flatten: bool, lowest_rank: bool, cache: bool, allow_partial: bool, split: bool) -> None: ...
+    def fail(self, exception: BaseException) -> None:
+        """The next save fails, on all ranks, for this one's exception."""
 
 class Metadata:
     """What a checkpoint holds and where its bytes lie, as rows."""
@@ -314,7 +321,11 @@ def save(
     options: SaveOptions,
 ) -> TorchSaveReport: ...
 def load(
-    state: State, path: str, group: Optional[Group], options: LoadOptions
+    state: State,
+    path: str,
+    group: Optional[Group],
+    options: LoadOptions,
+    failure: Optional[BaseException] = None,
 ) -> tuple[ReadReport, dict[str, bytes]]:
     """The tensors are filled; the archives of the objects are still to be unpickled."""
 
@@ -340,6 +351,8 @@ class Saver:
         resolve: _Resolve,
         options: SaveOptions,
     ) -> Pending: ...
+    def drain(self) -> None:
+        """Waits until no save is under way."""
     def prepare(self, state: State) -> None: ...
     def guard(self) -> None: ...
 

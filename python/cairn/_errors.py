@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
+
 from typing import Optional
 
 from ._engine import Error
@@ -15,6 +18,19 @@ class NoSuchTensor(Error, KeyError):
 
 class BadIndex(Error, IndexError):
     """An index that a stored tensor cannot be read at; also an IndexError, as arrays raise it."""
+
+
+def encode(exception: BaseException) -> bytes:
+    """An exception and where it was raised, for the other ranks. Of one that cannot be pickled they get the text."""
+    where = traceback.extract_tb(exception.__traceback__)
+    for each in (exception, RuntimeError(f"{type(exception).__qualname__}: {exception}")):
+        try:
+            encoded = pickle.dumps((each, where))
+            pickle.loads(encoded)  # many can be pickled and not be read again
+            return encoded
+        except Exception:  # noqa: BLE001 - an exception of the caller's may do anything
+            continue
+    return b""
 
 
 def error(code: str, message: str, tensor: Optional[str] = None, kind: type[Error] = Error) -> Error:

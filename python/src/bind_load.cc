@@ -24,9 +24,10 @@ std::unique_ptr<StorageReader> torch_save_reader_of(nb::dict& options, const std
                            {.who = who == "coordinator" ? FileReads::kCoordinator : FileReads::kEveryRank});
 }
 
+// With a `failure` the load fails on all ranks, for this one's exception.
 // Returns (report, {name: archive}): the tensors are filled, the objects are still to be unpickled.
 nb::tuple load_now(TorchState& state, const std::string& path, std::optional<PythonGroup*> group,
-                   nb::dict options) {
+                   nb::dict options, nb::object failure) {
   std::atomic<bool> cancelled = false;  // a load is not cancelled; the signal waits for its end
   LoadOptions load_options;
   const std::unique_ptr<StorageReader> file = torch_save_reader_of(options, path);
@@ -34,6 +35,7 @@ nb::tuple load_now(TorchState& state, const std::string& path, std::optional<Pyt
   load_options.reader = file.get();
   load_options.group = group.value_or(nullptr);
   TorchLoadPlanner planner(state, load_options.plan);
+  if (!failure.is_none()) planner.fail(failure);
   load_options.planner = &planner;
   StateDict values = state.flat();
   LoadResult result;
@@ -51,7 +53,8 @@ nb::tuple load_now(TorchState& state, const std::string& path, std::optional<Pyt
 }  // namespace
 
 void bind_load(nb::module_& m) {
-  m.def("load", load_now, "state"_a, "path"_a, "group"_a.none(), "options"_a);
+  m.def("load", load_now, "state"_a, "path"_a, "group"_a.none(), "options"_a,
+        "failure"_a.none() = nb::none());
 }
 
 }  // namespace cairn::python

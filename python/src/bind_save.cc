@@ -120,6 +120,13 @@ class Saver {
     return pending;
   }
 
+  // Until no save is under way. Failures are for those who wait for the saves themselves.
+  void drain() {
+    try {
+      saver_->wait();
+    } catch (const Error&) {
+    }
+  }
   void guard() { (void)saver_->guard(); }
   void prepare(TorchState& state) { saver_->prepare(state.flat()); }
   ~Saver() {
@@ -146,6 +153,21 @@ nb::dict wait(Pending& pending) {
   return to_python(std::move(result));
 }
 
+// Everybody's bytes, by rank.
+nb::list all_gather(PythonGroup& group, nb::bytes mine, double seconds) {
+  const Step step{group.begin_operation() + 1,
+                  Step::in(std::chrono::nanoseconds(std::int64_t(seconds * 1e9)))};
+  std::vector<std::string> all;
+  {
+    std::string bytes(bytes_of(mine));
+    nb::gil_scoped_release release;
+    all = group.all_gather(std::move(bytes), step);
+  }
+  nb::list parts;
+  for (const std::string& part : all) parts.append(to_bytes(part));
+  return parts;
+}
+
 nb::dict progress(Pending& pending) {
   const SaveProgress now = pending.handle().progress();
   nb::dict report;
@@ -160,20 +182,25 @@ nb::dict progress(Pending& pending) {
 }  // namespace
 
 void bind_save(nb::module_& m) {
-  nb::class_<PythonGroup>(m, "Group").def(nb::init<nb::object>(), "exchange"_a);
+  nb::class_<PythonGroup>(m, "Group")
+      .def(nb::init<nb::object>(), "exchange"_a)
+      .def("all_gather", all_gather, "mine"_a, "seconds"_a);
 
   nb::class_<TorchSavePlanner>(m, "SavePlanner")
       .def(
           "__init__",
-          [](TorchSavePlanner* self, bool flatten, bool lowest_rank, bool cache, bool allow_partial) {
+          [](TorchSavePlanner* self, bool flatten, bool lowest_rank, bool cache, bool allow_partial,
+             bool split) {
             SavePlannerOptions options;
             options.flatten_state_dict = flatten;
             options.dedup_save_to_lowest_rank = lowest_rank;
             options.enable_plan_caching = cache;
             options.global.allow_partial = allow_partial;
+            options.global.split.enabled = split;
             new (self) TorchSavePlanner(options);
           },
-          "flatten"_a, "lowest_rank"_a, "cache"_a, "allow_partial"_a);
+          "flatten"_a, "lowest_rank"_a, "cache"_a, "allow_partial"_a, "split"_a)
+      .def("fail", &TorchSavePlanner::fail, "exception"_a);
 
   m.def("save", save_now, "state"_a, "planner"_a, "path"_a, "group"_a.none(), "encode"_a, "resolve"_a.none(),
         "options"_a);
@@ -197,6 +224,7 @@ void bind_save(nb::module_& m) {
                                                std::move(encode), std::move(resolve), std::move(options));
           },
           "state"_a, "planner"_a, "path"_a, "encode"_a, "resolve"_a.none(), "options"_a)
+      .def("drain", &Saver::drain, nb::call_guard<nb::gil_scoped_release>())
       .def("prepare", &Saver::prepare, "state"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("guard", &Saver::guard, nb::call_guard<nb::gil_scoped_release>());
 }

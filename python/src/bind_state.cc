@@ -16,6 +16,7 @@ void bind_state(nb::module_& m) {
           },
           "state"_a, "of_tensor"_a, "of_object"_a.none(), "flatten"_a = true)
       .def("__len__", &TorchState::size)
+      .def("has_pieces", &TorchState::has_pieces)
       .def("names",
            [](const TorchState& self) {
              nb::list names;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "cairn/error.h"
@@ -34,6 +38,45 @@ template <class F> auto with_group(const F& f) {
   }
 }
 
+// Calls something again and again, from a thread of its own, as long as it lives. After a failure it is
+// silent: the exchange that follows fails too, and says why.
+class Heartbeat {
+ public:
+  Heartbeat(std::function<void()> beat, std::chrono::duration<double> every)
+      : beat_(std::move(beat)), every_(every), thread_([this] { run(); }) {}
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+  ~Heartbeat() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, every_, [&] { return done_; })) {
+      lock.unlock();
+      try {
+        beat_();
+      } catch (...) {
+        return;
+      }
+      lock.lock();
+    }
+  }
+
+  std::function<void()> beat_;
+  std::chrono::duration<double> every_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
 std::vector<std::string> to_strings(nb::handle list) {
   std::vector<std::string> strings;
   for (nb::handle bytes : list) strings.emplace_back(bytes_of(bytes));
@@ -45,7 +88,8 @@ std::vector<std::string> to_strings(nb::handle list) {
 PythonGroup::PythonGroup(nb::object exchange)
     : exchange_(std::move(exchange)),
       rank_(nb::cast<int>(exchange_.attr("rank"))),
-      size_(nb::cast<int>(exchange_.attr("size"))) {}
+      size_(nb::cast<int>(exchange_.attr("size"))),
+      heartbeat_(nb::cast<double>(exchange_.attr("heartbeat"))) {}
 
 PythonGroup::~PythonGroup() {
   nb::gil_scoped_acquire acquire;
@@ -75,6 +119,14 @@ std::string PythonGroup::broadcast(std::string bytes, int root, const Step& step
 std::vector<std::string> PythonGroup::all_gather(std::string mine, const Step& step) {
   return with_group(
       [&] { return to_strings(exchange_.attr("all_gather")(to_bytes(mine), seconds_left(step))); });
+}
+
+std::shared_ptr<void> PythonGroup::stay_alive(std::optional<int> root) {
+  if (heartbeat_.count() <= 0 || size_ == 1) return nullptr;
+  const auto beat = [this, root] {
+    with_group([&] { exchange_.attr("sign_of_life")(root ? nb::object(nb::int_(*root)) : nb::none()); });
+  };
+  return std::make_shared<Heartbeat>(beat, heartbeat_);
 }
 
 void PythonGroup::barrier(const Step& step) {

@@ -26,11 +26,27 @@ void TorchSavePlanner::end() {
   resolve_.reset();
 }
 
+void TorchSavePlanner::fail(nb::handle exception) { failure_ = error_of(exception); }
+
+void TorchSavePlanner::set_up_planner(const StateDict& state, const StorageMeta* storage_meta,
+                                      bool is_coordinator) {
+  if (failure_) throw Error(*failure_);
+  DefaultSavePlanner::set_up_planner(state, storage_meta, is_coordinator);
+}
+
+// What only Python can encode: an object, or a piece of a tensor of a class of Python's.
 std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& item) {
   const nb::object* object = state_->object(item.index.fqn);
+  const std::string* frozen = state_->archive(item.index.fqn);
+  if (item.tensor_data && state_->has_pieces()) {
+    const TorchState::Piece* piece =
+        state_->piece(item.index.fqn, {item.tensor_data->chunk.offsets, item.tensor_data->chunk.sizes});
+    object = piece == nullptr ? nullptr : &piece->tensor;
+    frozen = piece == nullptr || piece->archive.empty() ? nullptr : &piece->archive;
+  }
   if (!resolves_) {
     if (object == nullptr) return std::nullopt;
-    if (const std::string* frozen = state_->archive(item.index.fqn)) return *frozen;
+    if (frozen != nullptr) return *frozen;
   }
   return with_python([&]() -> std::optional<std::string> {
     if (!resolves_) return std::string(bytes_of(nb::object(encode_(*object))));
@@ -50,6 +66,13 @@ std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& it
 Value TorchSavePlanner::resolve_data(const WriteItem& item) {
   if (made_tensor) return std::move(*std::exchange(made_tensor, std::nullopt));
   return DefaultSavePlanner::resolve_data(item);
+}
+
+void TorchLoadPlanner::fail(nb::handle exception) { failure_ = error_of(exception); }
+
+void TorchLoadPlanner::set_up_planner(StateDict& state, const Metadata* metadata, bool is_coordinator) {
+  if (failure_) throw Error(*failure_);
+  DefaultLoadPlanner::set_up_planner(state, metadata, is_coordinator);
 }
 
 std::string* TorchLoadPlanner::resolve_bytes(const ReadItem& item) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "cairn/error.h"
 #include "cairn/planner.h"
 #include "state.h"
 
@@ -20,8 +21,11 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   // For the next save: its state, how objects are encoded ((object) -> bytes), and what a subclass in Python
   // makes of an item before it is written ((fqn, offsets, sizes) -> bytes or a plain tensor), or None.
   void begin(TorchState& state, nb::object encode, nb::object resolve);
+  // The next save fails on this rank, as planning begins: so all ranks hear of it.
+  void fail(nb::handle exception);
   void end();
 
+  void set_up_planner(const StateDict& state, const StorageMeta* storage_meta, bool is_coordinator) override;
   std::optional<std::string> resolve_archive(const WriteItem& item) override;
   Value resolve_data(const WriteItem& item) override;
 
@@ -29,6 +33,7 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   Flattened cut(const StateDict& values) const override { return state_->entries(values); }
 
  private:
+  std::optional<Error> failure_;
   TorchState* state_ = nullptr;
   nb::object encode_;
   nb::object resolve_;
@@ -40,6 +45,10 @@ class TorchLoadPlanner final : public DefaultLoadPlanner {
   TorchLoadPlanner(TorchState& state, LoadPlannerOptions options)
       : DefaultLoadPlanner(options), torch_(state) {}
 
+  // As for saves.
+  void fail(nb::handle exception);
+
+  void set_up_planner(StateDict& state, const Metadata* metadata, bool is_coordinator) override;
   std::string* resolve_bytes(const ReadItem& item) override;
   bool plans_alone() const override { return true; }
   // The archives of the objects that were read, by name.
@@ -49,6 +58,7 @@ class TorchLoadPlanner final : public DefaultLoadPlanner {
   Flattened cut(const StateDict& values, FlattenRule rule) const override;
 
  private:
+  std::optional<Error> failure_;
   TorchState& torch_;
   std::mutex mutex_;
   std::unordered_map<std::string, std::string> archives_;  // references stay valid while it grows

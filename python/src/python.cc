@@ -21,7 +21,7 @@ nb::object text_or_none(std::string_view text) {
 nb::object make_error_type() {
   nb::dict attributes;
   for (const char* name :
-       {"code", "message", "file", "tensor", "offset", "rank", "os_error", "step", "failures"})
+       {"code", "message", "file", "tensor", "offset", "rank", "os_error", "step", "failures", "cause"})
     attributes[name] = nb::none();
   const char* doc =
       "Anything that cairn cannot do. `code` says what kind of failure it is (\"not_found\", \"corrupt\",\n"
@@ -44,6 +44,7 @@ nb::object to_python(const Error& e) {
   if (e.offset()) error.attr("offset") = *e.offset();
   if (e.rank()) error.attr("rank") = *e.rank();
   if (e.os_error() != 0) error.attr("os_error") = e.os_error();
+  if (!e.cause().empty()) error.attr("cause") = to_bytes(e.cause());
   return error;
 }
 
@@ -125,19 +126,23 @@ void bind_errors(nb::module_& m) {
   nb::register_exception_translator(translate, nullptr);
 }
 
-void throw_as_error(nb::python_error& raised) {
-  const bool stopped = raised.matches(PyExc_KeyboardInterrupt) || raised.matches(PyExc_SystemExit);
-  if (raised.matches(error_type)) {
-    const std::string code = nb::cast<std::string>(nb::str(raised.value().attr("code")));
+Error error_of(nb::handle exception) {
+  const std::string text = nb::cast<std::string>(nb::str(exception));
+  if (PyObject_IsInstance(exception.ptr(), error_type) == 1) {
+    const std::string code = nb::cast<std::string>(nb::str(exception.attr("code")));
     for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i)
-      if (name_of(static_cast<ErrorCode>(i)) == code)
-        throw Error(static_cast<ErrorCode>(i), nb::cast<std::string>(nb::str(raised.value())));
+      if (name_of(static_cast<ErrorCode>(i)) == code) return {static_cast<ErrorCode>(i), text};
   }
-  const std::string name = nb::cast<std::string>(raised.type().attr("__name__"));
-  const std::string text = nb::cast<std::string>(nb::str(raised.value()));
-  throw Error(stopped ? ErrorCode::kCancelled : ErrorCode::kInvalidArgument,
+  const bool stopped = PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0 ||
+                       PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0;
+  const std::string name = nb::cast<std::string>(exception.type().attr("__name__"));
+  Error error(stopped ? ErrorCode::kCancelled : ErrorCode::kInvalidArgument,
               text.empty() ? name : name + ": " + text);
+  const nb::object encoded = nb::module_::import_("cairn._errors").attr("encode")(exception);
+  return error.with_cause(bytes_of(encoded));
 }
+
+void throw_as_error(nb::python_error& raised) { throw error_of(raised.value()); }
 
 std::shared_ptr<void> owner_of(nb::object object) {
   return {object.release().ptr(), [](void* held) {

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/error.h"
 #include "cairn/tensor.h"
 
 namespace nb = nanobind;
@@ -36,7 +37,8 @@ DType to_dtype(nb::handle name);     // "float32"
 
 // cairn.Error, and how C++'s errors become it. CheckpointError has `failures` too, {rank: Error}.
 void bind_errors(nb::module_& m);
-// A Python exception that was raised inside a callback, as an Error that can travel between ranks.
+// A Python exception as an Error that can travel between ranks, the exception itself with it.
+Error error_of(nb::handle exception);
 [[noreturn]] void throw_as_error(nb::python_error& raised);
 
 // Tells the logger "cairn", which is Python's to show or not.

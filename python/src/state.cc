@@ -31,10 +31,23 @@ template <class F> void for_each_item(nb::handle mapping, const F& f) {
   for (nb::handle item : mapping.attr("items")()) f(nb::borrow(item[0]), nb::borrow(item[1]));
 }
 
+// One level deeper into a state: at Python's own limit it is a RecursionError, as it is in Python.
+class Level {
+ public:
+  Level() {
+    if (Py_EnterRecursiveCall(" in a state that is nested too deeply; does it hold itself?") != 0)
+      throw nb::python_error();
+  }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+  ~Level() { Py_LeaveRecursiveCall(); }
+};
+
 // Whether a tensor, or with `mappings` a mapping, is somewhere in it: through lists, and through mappings
 // when those alone do not count.
 bool holds_tensor(nb::handle value, bool mappings) {
   if (is_tensor(value)) return true;
+  const Level level;
   if (is_mapping(value)) {
     if (mappings) return true;
     bool found = false;
@@ -71,6 +84,7 @@ bool TorchState::is_terminal(nb::handle value) const {
 }
 
 void TorchState::walk(nb::handle value, nb::handle parent, nb::handle key) {
+  const Level level;
   if (is_terminal(value)) return add(value, parent, key);
   if (PyList_Check(value.ptr())) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value.ptr()); ++i) {
@@ -81,7 +95,8 @@ void TorchState::walk(nb::handle value, nb::handle parent, nb::handle key) {
     return;
   }
   for_each_item(value, [&](const nb::object& inner, const nb::object& item) {
-    path_.emplace_back(to_text(PyUnicode_Check(inner.ptr()) ? inner : nb::str(inner)));
+    // A string of a class of its own (an Enum) is called what str() says, as in torch.
+    path_.emplace_back(to_text(PyUnicode_CheckExact(inner.ptr()) ? inner : nb::str(inner)));
     walk(item, value, inner);
     path_.pop_back();
   });
@@ -105,7 +120,7 @@ void TorchState::add(nb::handle value, nb::handle parent, nb::handle key) {
   add_entry(None{}, parent, key);
 }
 
-// (size, [(offsets, sizes, tensor), ...]): pieces of a tensor, each a plain one. None: an object. False:
+// (size, [(offsets, sizes, tensor, encoded by Python), ...]): pieces of a tensor. None: an object. False:
 // nothing of it is here.
 bool TorchState::add_described(nb::handle described, nb::handle parent, nb::handle key) {
   if (described.is_none()) return false;
@@ -119,6 +134,10 @@ bool TorchState::add_described(nb::handle described, nb::handle parent, nb::hand
           .of_tensor(join(path_));
     }
     keep(piece[2]);
+    if (const nb::object tensor_of_python = piece[3]; !tensor_of_python.is_none()) {
+      pieces_[{join(path_), to_shape(piece[0]), std::nullopt}] = {to_shape(piece[1]), tensor_of_python, {}};
+      cut_by_python_.insert(join(path_));
+    }
     sharded.dtype = tensor->view().dtype;
     sharded.shards.push_back({{to_shape(piece[0]), to_shape(piece[1])}, std::move(*tensor)});
   }
@@ -161,7 +180,19 @@ const nb::object* TorchState::object(std::string_view name) const {
   return found == objects_.end() ? nullptr : &found->second;
 }
 
+const TorchState::Piece* TorchState::piece(const std::string& name, const Box& box) const {
+  if (!cut_by_python_.contains(name)) return nullptr;
+  const auto found = pieces_.find({name, box.offsets, std::nullopt});
+  if (found != pieces_.end() && found->second.sizes == box.sizes) return &found->second;
+  throw Error(
+      ErrorCode::kUnsupported,
+      "only Python can write a piece of this tensor, and the plan cuts it further: the coordinator has "
+      "no such tensor; give it one, or save with a planner of your own")
+      .of_tensor(name);
+}
+
 void TorchState::freeze(nb::handle encode) {
+  for (auto& [place, piece] : pieces_) piece.archive = bytes_of(encode(piece.tensor));
   for (const auto& [name, object] : objects_) archives_[name] = bytes_of(encode(object));
 }
 

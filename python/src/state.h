@@ -5,8 +5,10 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "cairn/metadata.h"
 #include "cairn/state_dict.h"
 #include "python.h"
 
@@ -14,9 +16,10 @@ namespace cairn::python {
 
 // What the walk through a state asks Python for.
 struct Describer {
-  // Called with a tensor that is not plain, and its name: (global size, [(offsets, sizes, plain tensor),
-  // ...]) for the pieces that are here, False when this rank has no part in it, None when it is to be pickled
-  // like any object.
+  // Called with a tensor that is not plain, and its name: (global size, [(offsets, sizes, plain tensor,
+  // tensor that only Python can encode, or None), ...]) for the pieces that are here, False when this rank
+  // has no part in it, None when it is to be pickled like any object. Of a piece that only Python can encode
+  // the plain tensor says no more than dtype and shape.
   nb::object of_tensor;
   nb::object of_object;  // the same for what is no tensor and no plain data; None: pickle them all
 };
@@ -41,6 +44,15 @@ class TorchState {
 
   // What only Python can encode, by name. None when the engine can do it.
   const nb::object* object(std::string_view name) const;
+  // The same for a piece of a tensor; null when the engine can read the tensor. Error(kUnsupported) for a box
+  // that is no piece: such a tensor cannot be cut.
+  struct Piece {
+    Shape sizes;
+    nb::object tensor;
+    std::string archive;  // when it is frozen
+  };
+  const Piece* piece(const std::string& name, const Box& box) const;
+  bool has_pieces() const { return !pieces_.empty(); }
   // Encodes all of those now, for a save in the background: `encode` gives bytes.
   void freeze(nb::handle encode);
   const std::string* archive(std::string_view name) const;
@@ -72,6 +84,8 @@ class TorchState {
   std::vector<Place> places_;  // of the entries, in order
   std::unordered_map<std::string, std::size_t> positions_;
   std::unordered_map<std::string, nb::object> objects_;
+  std::unordered_map<MetadataIndex, Piece> pieces_;
+  std::unordered_set<std::string> cut_by_python_;  // the tensors they are of
   std::unordered_map<std::string, std::string> archives_;
   nb::list kept_;
   std::unique_ptr<TorchState> before_;
@@ -83,7 +97,8 @@ std::optional<Tensor> plain_tensor(nb::handle tensor);
 // Whether an object is a torch.Tensor of whatever class.
 bool is_tensor(nb::handle object);
 
-// Plain Python data as a Value; nullopt for everything else. Types count exactly.
-std::optional<Value> plain_value(nb::handle object, int depth = 0);
+// Plain Python data as a Value; nullopt for everything else. Types count exactly. What holds the same things
+// again and again, so that it would be far larger written out, is not plain.
+std::optional<Value> plain_value(nb::handle object);
 
 }  // namespace cairn::python

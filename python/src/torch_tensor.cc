@@ -1,6 +1,6 @@
 // Tensors and plain data of Python, as the engine sees them. Nothing here links to torch: what is asked of a
 // tensor are attributes, by names that are made once.
-#include <array>
+#include <unordered_set>
 #include <utility>
 
 #include "state.h"
@@ -9,6 +9,7 @@ namespace cairn::python {
 namespace {
 
 constexpr int kDeepest = 32;
+constexpr std::size_t kMostRepeated = 10'000;  // values written out a second time
 
 // Strings and types that are looked up for every tensor; made at first use and kept for ever.
 struct Torch {
@@ -78,28 +79,67 @@ std::optional<Key> plain_key(nb::handle key) {
   return Key(std::int64_t{number});
 }
 
-std::optional<List> plain_items(nb::handle items, int depth) {
-  List list;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
-    auto value = plain_value(PySequence_Fast_GET_ITEM(items.ptr(), i), depth + 1);
-    if (!value) return std::nullopt;
-    list.push_back(std::move(*value));
+// Makes Values of plain data, and gives up on data that would be far larger as a Value than it is in Python,
+// because it holds the same parts again and again.
+class PlainData {
+ public:
+  std::optional<Value> value(nb::handle object, int depth) {
+    PyObject* p = object.ptr();
+    if (depth > kDeepest || (repeats_ > 0 && ++repeated_ > kMostRepeated)) return std::nullopt;
+    if (p == Py_None) return Value(None{});
+    if (PyBool_Check(p)) return Value(p == Py_True);
+    if (PyLong_CheckExact(p)) {
+      int overflow = 0;
+      const long long number = PyLong_AsLongLongAndOverflow(p, &overflow);
+      return overflow == 0 ? std::optional(Value(std::int64_t{number})) : std::nullopt;
+    }
+    if (PyFloat_CheckExact(p)) return Value(PyFloat_AS_DOUBLE(p));
+    if (PyUnicode_CheckExact(p)) return text(p);
+    if (PyBytes_CheckExact(p)) return Value(Bytes{std::string(bytes_of(object))});
+    if (!PyList_CheckExact(p) && !PyTuple_CheckExact(p) && !PyDict_CheckExact(p)) return std::nullopt;
+    const bool again = !seen_.insert(p).second;
+    repeats_ += again ? 1 : 0;
+    std::optional<Value> made = PyDict_CheckExact(p) ? dict(object, depth) : items(object, depth);
+    repeats_ -= again ? 1 : 0;
+    return made;
   }
-  return list;
-}
 
-std::optional<Value> plain_dict(nb::handle dict, int depth) {
-  Dict made;
-  PyObject *key = nullptr, *item = nullptr;
-  Py_ssize_t at = 0;
-  while (PyDict_Next(dict.ptr(), &at, &key, &item) != 0) {
-    auto name = plain_key(key);
-    auto value = plain_value(item, depth + 1);
-    if (!name || !value) return std::nullopt;
-    made.set(std::move(*name), std::move(*value));
+ private:
+  static std::optional<Value> text(PyObject* p) {
+    Py_ssize_t size = 0;
+    const char* utf8 = PyUnicode_AsUTF8AndSize(p, &size);
+    if (utf8 != nullptr) return Value(std::string(utf8, static_cast<std::size_t>(size)));
+    PyErr_Clear();  // lone surrogates
+    return std::nullopt;
   }
-  return Value(std::move(made));
-}
+
+  std::optional<Value> items(nb::handle from, int depth) {
+    List list;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(from.ptr()); ++i) {
+      auto item = value(PySequence_Fast_GET_ITEM(from.ptr(), i), depth + 1);
+      if (!item) return std::nullopt;
+      list.push_back(std::move(*item));
+    }
+    return PyList_CheckExact(from.ptr()) ? Value(std::move(list)) : Value(Tuple{std::move(list)});
+  }
+
+  std::optional<Value> dict(nb::handle from, int depth) {
+    Dict made;
+    PyObject *key = nullptr, *item = nullptr;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(from.ptr(), &at, &key, &item) != 0) {
+      auto name = plain_key(key);
+      auto inner = value(item, depth + 1);
+      if (!name || !inner) return std::nullopt;
+      made.set(std::move(*name), std::move(*inner));
+    }
+    return Value(std::move(made));
+  }
+
+  std::unordered_set<PyObject*> seen_;  // containers
+  int repeats_ = 0;                     // how many of those around the walk were seen before
+  std::size_t repeated_ = 0;
+};
 
 }  // namespace
 
@@ -128,35 +168,6 @@ std::optional<Tensor> plain_tensor(nb::handle tensor) {
   return Tensor(std::move(view), nullptr);
 }
 
-std::optional<Value> plain_value(nb::handle object, int depth) {
-  PyObject* p = object.ptr();
-  if (depth > kDeepest) return std::nullopt;
-  if (p == Py_None) return Value(None{});
-  if (PyBool_Check(p)) return Value(p == Py_True);
-  if (PyLong_CheckExact(p)) {
-    int overflow = 0;
-    const long long number = PyLong_AsLongLongAndOverflow(p, &overflow);
-    return overflow == 0 ? std::optional(Value(std::int64_t{number})) : std::nullopt;
-  }
-  if (PyFloat_CheckExact(p)) return Value(PyFloat_AS_DOUBLE(p));
-  if (PyUnicode_CheckExact(p)) {
-    Py_ssize_t size = 0;
-    const char* utf8 = PyUnicode_AsUTF8AndSize(p, &size);
-    if (utf8 != nullptr) return Value(std::string(utf8, static_cast<std::size_t>(size)));
-    PyErr_Clear();  // lone surrogates
-    return std::nullopt;
-  }
-  if (PyBytes_CheckExact(p)) return Value(Bytes{std::string(bytes_of(object))});
-  if (PyList_CheckExact(p)) {
-    auto items = plain_items(object, depth);
-    return items ? std::optional(Value(std::move(*items))) : std::nullopt;
-  }
-  if (PyTuple_CheckExact(p)) {
-    auto items = plain_items(object, depth);
-    return items ? std::optional(Value(Tuple{std::move(*items)})) : std::nullopt;
-  }
-  if (PyDict_CheckExact(p)) return plain_dict(object, depth);
-  return std::nullopt;
-}
+std::optional<Value> plain_value(nb::handle object) { return PlainData().value(object, 0); }
 
 }  // namespace cairn::python

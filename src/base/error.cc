@@ -86,6 +86,13 @@ Error& Error::with_errno(int os_error) {
   return *this;
 }
 
+Error& Error::with_cause(std::string_view encoded) {
+  add([&] {
+    if (cause_.empty()) cause_ = encoded;
+  });
+  return *this;
+}
+
 void Error::render() {
   std::string text;
   if (rank_) text += fmt::format("rank {}: ", *rank_);

@@ -12,7 +12,8 @@ namespace {
 
 // How much longer than the coordinator waits for them the others wait for its word: it knows who is missing.
 constexpr std::chrono::milliseconds kGrace(1500);
-constexpr std::size_t kMostText = 4096;  // of a message, a path or a name in an error that travels
+constexpr std::size_t kMostText = 4096;       // of a message, a path or a name in an error that travels
+constexpr std::size_t kMostCause = 64 << 10;  // half of one says nothing: a longer one stays behind
 constexpr char kResult = kGoodPart;
 constexpr char kFailure = 'F';  // of the step
 
@@ -86,6 +87,9 @@ std::string encode_error(const Error& error) {
   put<std::int32_t>(out, error.os_error());
   for (const std::string& text : {error.message(), error.file(), error.tensor(), error.doing()})
     put_text(out, text);
+  const std::string_view cause = error.cause();
+  put_varint(out, cause.size() > kMostCause ? 0 : cause.size());
+  if (cause.size() <= kMostCause) out += cause;
   return out;
 }
 
@@ -102,6 +106,7 @@ Error decode_error(std::string_view bytes) {
   error.in_file(in.text(in.varint()));
   error.of_tensor(in.text(in.varint()));
   error.while_doing(in.text(in.varint()));
+  error.with_cause(in.text(in.varint()));
   in.finish();
   if ((flags & 1) != 0) error.at(offset);
   if ((flags & 2) != 0) error.on_rank(rank);
@@ -125,7 +130,8 @@ Step Steps::next(std::chrono::nanoseconds grace) {
   return {++number_, unlimited ? deadline_ : deadline_ + grace};
 }
 
-Steps::Part Steps::run(const Map& map) {
+Steps::Part Steps::run(const Map& map, std::optional<int> root) {
+  const std::shared_ptr<void> alive = group_.stay_alive(root);
   try {
     std::string made = map();
     CAIRN_POINT("step.before_gather");
@@ -197,7 +203,7 @@ std::string Steps::reduce_scatter(
     const std::function<std::vector<std::string>(std::vector<std::string>)>& reduce) {
   std::vector<std::string> answers;
   std::map<int, Error> failures;
-  Part mine = run(map);
+  Part mine = run(map, std::nullopt);
   try {
     std::vector<std::string> all = collect(std::move(mine));
     std::map<int, Error> stopped;
@@ -212,6 +218,7 @@ std::string Steps::reduce_scatter(
       failures = std::move(stopped);  // nobody failed: the coordinator wants no more of it
     if (is_coordinator()) CAIRN_POINT("step.gathered");
     if (is_coordinator() && failures.empty()) {
+      const std::shared_ptr<void> alive = group_.stay_alive(coordinator_);
       answers = reduce(std::move(all));
       if (answers.size() != static_cast<std::size_t>(size()))
         throw Error(ErrorCode::kInternal, "a step has not one answer for each rank");
@@ -242,7 +249,7 @@ std::vector<std::string> Steps::all_gather(std::string_view step, const Map& map
 std::string Steps::broadcast(std::string_view step, const Map& map) {
   std::string bytes;
   if (is_coordinator()) {
-    const Part mine = run(map);
+    const Part mine = run(map, coordinator_);
     bytes = mine.error ? encode_failures({{rank(), *mine.error}}) : tagged(kResult, mine.bytes);
     bytes_ += bytes.size();
   }

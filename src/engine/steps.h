@@ -83,7 +83,8 @@ class Steps {
     std::optional<Error> error;
     bool stopped = false;  // for another rank's failure
   };
-  static Part run(const Map& map);
+  // `root`: whose word the others wait for meanwhile; nullopt: everybody's.
+  Part run(const Map& map, std::optional<int> root);
   std::vector<std::string> collect(Part mine);
   Step next(std::chrono::nanoseconds grace = {});
   // The coordinator's verdict reaches everybody. `answers` is empty when there are failures. Elsewhere

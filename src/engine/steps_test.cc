@@ -263,6 +263,61 @@ TEST(ErrorWire, CarriesEverythingAnErrorSays) {
   EXPECT_EQ(decode_error(encode_error(e)).code(), ErrorCode::kTimeout);
 }
 
+TEST(ErrorWire, CarriesTheCallersOwnExceptionWholeOrNotAtAll) {
+  const std::string cause("\x80\x04\0any bytes", 12);
+  EXPECT_EQ(decode_error(encode_error(Error(ErrorCode::kIo, "x").with_cause(cause))).cause(), cause);
+  const std::string large(std::size_t{1} << 20, 'c');
+  EXPECT_EQ(decode_error(encode_error(Error(ErrorCode::kIo, "x").with_cause(large))).cause(), "");
+}
+
+// A group of one that tells when it was said to be at work.
+class Watched final : public Group {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::vector<std::string> gather(std::string mine, int, const Step&) override {
+    seen += "gather ";
+    return {std::move(mine)};
+  }
+  std::string scatter(std::vector<std::string> all, int, const Step&) override {
+    seen += "scatter ";
+    return all[0];
+  }
+  std::string broadcast(std::string bytes, int, const Step&) override {
+    seen += "broadcast ";
+    return bytes;
+  }
+  std::vector<std::string> all_gather(std::string mine, const Step&) override { return {std::move(mine)}; }
+  void barrier(const Step&) override {}
+  std::shared_ptr<void> stay_alive(std::optional<int> root) override {
+    seen += root ? "root< " : "all< ";
+    return {&seen, [](std::string* text) { *text += "> "; }};
+  }
+  std::string seen;
+};
+
+TEST(Steps, ARankIsSaidToBeAtWorkWhileItWorksAndNotWhileItTalks) {
+  Watched group;
+  Steps steps(group, 0, std::chrono::steady_clock::time_point::max());
+  steps.all_reduce(
+      "a",
+      [&] {
+        group.seen += "map ";
+        return std::string();
+      },
+      [&](const std::vector<std::string>&) {
+        group.seen += "reduce ";
+        return std::string();
+      });
+  EXPECT_EQ(group.seen, "all< map > gather root< reduce > scatter ");
+  group.seen.clear();
+  steps.broadcast("b", [&] {
+    group.seen += "map ";
+    return std::string();
+  });
+  EXPECT_EQ(group.seen, "root< map > broadcast ");
+}
+
 TEST(ErrorWire, RefusesWhatIsNoError) {
   const std::string good = encode_error(Error(ErrorCode::kIo, "x").in_file("y"));
   for (std::size_t n = 0; n < good.size(); ++n)

@@ -90,6 +90,9 @@ struct WriteItems::Rows {
   ItemTables& own_tables();
 };
 
+// Error(kLimit) for a name that no checkpoint can hold: what is saved can be read back.
+void check_name(std::string_view name);
+
 ItemRow row_of(const WriteItem& item, ItemTables& tables);
 WriteItem item_of(const ItemRow& row, const ItemTables& tables);
 

@@ -16,6 +16,7 @@ TensorProperties properties_of(DType dtype) {
 class LocalPlan {
  public:
   void add(const FlatEntry& entry) {
+    check_name(entry.name);
     if (const Tensor* tensor = entry.value.get_if<Tensor>()) {
       const TensorView& view = tensor->view();
       const Shape zeros(view.shape.rank(), 0);

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "cairn/error.h"
+#include "cairn/limits.h"
 #include "cairn/plan.h"
 #include "plan/item_tables.h"
 
@@ -19,6 +20,7 @@ bool same_index(const MetadataIndex& a, const MetadataIndex& b) { return a == b 
 }
 
 void check_possible(const WriteItem& item) {
+  check_name(item.index.fqn);
   switch (item.type) {
     case WriteItemType::kTensor:
     case WriteItemType::kShard:
@@ -95,6 +97,15 @@ std::optional<std::int64_t> WriteItem::chunk_storage_size() const {
 bool WriteItem::operator==(const WriteItem& other) const {
   return same_index(index, other.index) && type == other.type && bytes_io_data == other.bytes_io_data &&
          tensor_data == other.tensor_data;
+}
+
+void check_name(std::string_view name) {
+  constexpr std::size_t kShown = 100;
+  const std::uint64_t most = Limits().name_bytes;
+  if (name.size() <= most) return;
+  throw Error(ErrorCode::kLimit,
+              fmt::format("the name has {} bytes; a checkpoint holds names of {} at most", name.size(), most))
+      .of_tensor(std::string(name.substr(0, kShown)) + "...");
 }
 
 ItemRow row_of(const WriteItem& item, ItemTables& tables) {

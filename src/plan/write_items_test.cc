@@ -65,6 +65,14 @@ TEST(WriteItems, RefuseItemsThatCannotBe) {
   }
 }
 
+TEST(WriteItems, RefuseANameThatNoCheckpointCanHold) {
+  WriteItems items;
+  items.push_back(WriteItem::bytes(std::string(65536, 'n')));
+  const Error e = error_of([&] { items.push_back(WriteItem::bytes(std::string(65537, 'n'))); });
+  EXPECT_EQ(e.code(), ErrorCode::kLimit);
+  EXPECT_LT(e.tensor().size(), 200U);
+}
+
 TEST(WriteItem, CountsTheGlobalTensorAsDcpDoesAndTheChunkAsItIs) {
   const WriteItem item = rows_of("w", 0, 2, 8);
   EXPECT_EQ(item.tensor_storage_size(), 8 * 4 * 4);

@@ -209,14 +209,14 @@ def rows():
         ("backslash", "a\\b", "ok"), ("subfolder", "a/b.distcp", "ok"), ("dots-in-name", "..a", "ok"),
     ):
         yield f"path-{name}", verdict, f"relative_path {path[:20]!r} ({len(path)} bytes)", at(path)
-    yield "fqn-at-limit", "ok", "a name of 4,096 bytes", \
-        metadata(state=dict_of((text("n" * 4096), blob())), storage=EMPTY_DICT)
-    yield "fqn-over-limit", "limit", "a name of 4,097 bytes", \
-        metadata(state=dict_of((text("n" * 4097), blob())), storage=EMPTY_DICT)
-    yield "index-fqn-at-limit", "ok", "a storage name of 4,096 bytes", \
-        metadata(storage=dict_of((index("n" * 4096), place())))
-    yield "index-fqn-over-limit", "limit", "a storage name of 4,097 bytes", \
-        metadata(storage=dict_of((index("n" * 4097), place())))
+    yield "fqn-at-limit", "ok", "a name of 65,536 bytes", \
+        metadata(state=dict_of((text("n" * 65536), blob())), storage=EMPTY_DICT)
+    yield "fqn-over-limit", "limit", "a name of 65,537 bytes", \
+        metadata(state=dict_of((text("n" * 65537), blob())), storage=EMPTY_DICT)
+    yield "index-fqn-at-limit", "ok", "a storage name of 65,536 bytes", \
+        metadata(storage=dict_of((index("n" * 65536), place())))
+    yield "index-fqn-over-limit", "limit", "a storage name of 65,537 bytes", \
+        metadata(storage=dict_of((index("n" * 65537), place())))
     yield "fqn-bad-utf8", "corrupt", "a name that is not UTF-8", \
         metadata(state=dict_of((text(b"\xff"), blob())))
     yield "index-is-string", "ok", "storage_data keyed by strings belongs to a foreign storage", \

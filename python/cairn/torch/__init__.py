@@ -11,6 +11,9 @@ Data types and abstract bases (Metadata, SavePlan, SavePlanner, StorageWriter, .
 subclasses and pickles keep working.
 """
 
+import importlib as _importlib
+import sys as _sys
+
 from . import _needs_torch  # first: says in plain words what is missing where torch is  # noqa: F401, I001
 from torch.distributed.checkpoint import _extension
 from torch.distributed.checkpoint.api import CheckpointException
@@ -34,6 +37,24 @@ from .optimizer import load_sharded_optimizer_state_dict
 from .quantized_hf_storage import QuantizedHuggingFaceStorageReader
 from .state_dict_loader import _load_state_dict_from_keys, load, load_state_dict
 from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_save, save, save_state_dict
+
+# Modules that are torch's own under cairn's name as well: `import cairn.torch.planner` gives torch's planner.
+for _name in (
+    "api",
+    "logger",
+    "logging_handlers",
+    "metadata",
+    "planner",
+    "resharding",
+    "staging",
+    "state_dict",
+    "stateful",
+    "storage",
+    "utils",
+):
+    _sys.modules[f"{__name__}.{_name}"] = _importlib.import_module(f"torch.distributed.checkpoint.{_name}")
+    globals()[_name] = _sys.modules[f"{__name__}.{_name}"]
+del _name
 
 __all__ = [
     "AsyncCheckpointerType",

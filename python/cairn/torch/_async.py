@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import threading
 import weakref
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from datetime import timedelta
+from typing import Any, Callable, Iterator, Optional
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 
 from .. import _engine
-from . import _dist, _native, _objects, _ways, state_dict_saver
+from . import _dist, _native, _tensors, _ways, state_dict_saver
 from ._errors import as_checkpoint_exception
-from ._group import Exchange
+from ._group import Exchange, timeout_of
 from ._report import reporting
+from ._stateful import Failed, made
 
 
 class OverlappedStager:
@@ -37,17 +40,35 @@ class OverlappedStager:
 
 
 class _Background:
-    """What the saves of one process group share: they are written one after the other."""
+    """What the background saves of the same ranks share: they are written one after the other."""
 
     def __init__(self, process_group: Any, alone: bool) -> None:
-        self.group = None if alone else _engine.Group(Exchange(_private_group(process_group)))
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="cairn-async-save")
+        # Connections of their own, so that collectives of the training never mix with those of a save.
+        self.process_group = None if alone else _private_group(process_group)
+        self.group = None if alone else _engine.Group(Exchange(self.process_group))
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="cairn-async-save")
+        self._last: Optional[Future] = None  # of those that run in the pool
         self._savers: dict[bool, Any] = {}
 
+    def submit(self, save: Callable[[], Any]) -> Future:
+        """A save with code of the caller's in it gets a thread of Python's."""
+
+        def run() -> Any:
+            for saver in self._savers.values():
+                saver.drain()
+            return save()
+
+        self._last = self._pool.submit(run)
+        return self._last
+
     def saver(self, overlapped: bool) -> Any:
+        # The same ranks, the same connections: saves of another kind end first.
+        if self._last is not None:
+            futures.wait([self._last])
+        for other, saver in self._savers.items():
+            if other != overlapped:
+                saver.drain()
         if overlapped not in self._savers:
-            if self._savers:
-                raise RuntimeError("the saves of one group are either all overlapped or all not")
             self._savers[overlapped] = _engine.Saver(self.group, {"overlapped": overlapped})
         return self._savers[overlapped]
 
@@ -56,28 +77,36 @@ class _Background:
             saver.guard()
 
 
-_backgrounds: "weakref.WeakKeyDictionary[Any, _Background]" = weakref.WeakKeyDictionary()
-_alone: Optional[_Background] = None
+# By the ranks that save together: many groups of the same ranks share connections and threads. They end with the
+# world that they were made in.
+_backgrounds: dict[tuple[int, ...], _Background] = {}
+_world: Any = None
 _lock = threading.Lock()
 
 
 def _private_group(process_group: Any) -> Any:
-    """The same ranks over connections of their own, so that collectives of the training never mix with ours."""
+    """The same ranks over connections of their own."""
     group = process_group if process_group is not None else dist.group.WORLD
     ranks = dist.get_process_group_ranks(group)
-    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    silence = timedelta(seconds=timeout_of(process_group))
+    return dist.new_group(ranks, timeout=silence, backend="gloo", use_local_synchronization=True)
 
 
 def _background(process_group: Any, alone: bool) -> _Background:
-    global _alone
+    global _world
     with _lock:
         if alone:
-            _alone = _alone or _Background(None, True)
-            return _alone
-        group = process_group if process_group is not None else dist.group.WORLD
-        if group not in _backgrounds:
-            _backgrounds[group] = _Background(process_group, False)
-        return _backgrounds[group]
+            ranks: tuple[int, ...] = ()
+        else:
+            if _world is None or _world() is not dist.group.WORLD:
+                for key in [key for key in _backgrounds if key]:
+                    del _backgrounds[key]
+                _world = weakref.ref(dist.group.WORLD)
+            group = process_group if process_group is not None else dist.group.WORLD
+            ranks = tuple(dist.get_process_group_ranks(group))
+        if ranks not in _backgrounds:
+            _backgrounds[ranks] = _Background(process_group, alone)
+        return _backgrounds[ranks]
 
 
 @contextmanager
@@ -87,7 +116,7 @@ def guard() -> Iterator[None]:
     >>> with cairn.torch.guard():
     ...     optimizer.step()
     """
-    for background in [*_backgrounds.values(), *([_alone] if _alone else [])]:
+    for background in list(_backgrounds.values()):
         background.guard()
     yield
 
@@ -99,8 +128,8 @@ def prepare(state_dict: dict[str, Any], process_group: Optional[Any] = None, *, 
     >>> cairn.torch.prepare({"model": model, "optim": optim})
     """
     alone = not (dist.is_available() and dist.is_initialized())
-    state, _ = _native.prepare(state_dict_saver._stateful_to_state_dict(state_dict), None)
-    _background(process_group, alone).saver(overlapped).prepare(state)
+    prepared = _native.prepare(state_dict_saver._stateful_to_state_dict(state_dict), None, alone=True)
+    _background(process_group, alone).saver(overlapped).prepare(prepared.state)
 
 
 def start(
@@ -124,22 +153,34 @@ def start(
             stager = writer
         else:
             stager = owned = DefaultStager(StagingOptions(False, False, False, False))
-    try:
-        staged = stager.stage(state_dict)
-    except BaseException:
-        if owned is not None:
-            owned.close()
-        raise
+    background = _background(process_group, no_dist)
+
+    def stage() -> Any:
+        if isinstance(state_dict, Failed):
+            raise state_dict.error
+        return stager.stage(state_dict)
 
     def run() -> Any:
-        state = staged.result() if isinstance(staged, Future) else staged
+        state = made(staged.result, no_dist) if isinstance(staged, Future) else staged
         return state_dict_saver._save_state_dict(
-            state, writer, process_group, no_dist=no_dist, planner=planner, use_collectives=use_collectives
+            state,
+            writer,
+            background.process_group,
+            no_dist=no_dist,
+            planner=planner,
+            use_collectives=use_collectives,
         )
 
-    uploaded = _background(process_group, no_dist).pool.submit(run)
+    staged = made(stage, alone=False)
+    if isinstance(staged, Failed) and no_dist:
+        if owned is not None:
+            owned.close()
+        raise staged.error
+    uploaded = background.submit(run)
     if owned is not None:
         uploaded.add_done_callback(lambda _: owned.close())
+    if isinstance(staged, Failed):
+        raise staged.error  # the other ranks hear of it from the save
     if isinstance(staged, Future):
         return AsyncSaveResponse(staging_completion=_completion_of(staged), upload_completion=uploaded)
     if stager.should_synchronize_after_execute:
@@ -172,17 +213,19 @@ def _start_native(
     path = str(writer.path)
     options = {**writer.engine_options(), "use_collectives": use_collectives}
     if not no_dist:
-        options["deadline"] = _dist.timeout_of(process_group)
-    state, resolve = _native.prepare(state_dict, planner)
-    engine = _native.engine_planner(planner, process_group, no_dist, use_collectives, may_cache=False)
+        options["deadline"] = _dist.DEADLINE
+    prepared = _native.prepare(state_dict, planner, alone=no_dist)
+    engine = _native.engine_planner(planner, prepared, process_group, no_dist, use_collectives, may_cache=False)
     with as_checkpoint_exception("stage"):
-        pending = saver.save(state, engine, path, _objects.encode, resolve, options)
+        pending = saver.save(prepared.state, engine, path, _tensors.encode, prepared.resolve, options)
     staged, saved = Future(), Future()
     staged.set_running_or_notify_cancel()
     saved.set_running_or_notify_cancel()
 
     # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
     threading.Thread(target=_wait, args=(pending, writer, path, staged, saved), name="cairn-async-save").start()
+    if prepared.error is not None:
+        raise prepared.error  # the other ranks hear of it from the save
     return AsyncSaveResponse(staging_completion=staged, upload_completion=saved) if overlapped else saved
 
 

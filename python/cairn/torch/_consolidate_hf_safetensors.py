@@ -36,7 +36,7 @@ def consolidate_safetensors_files_on_every_rank(
     index is there, and a failure is raised on all of them."""
     group, seconds = None, 1800.0
     if dist.is_available() and dist.is_initialized():
-        group, seconds = _dist.engine_group(process_group), _dist.timeout_of(process_group)
+        group, seconds = _dist.engine_group(process_group), _dist.DEADLINE
     _consolidate(input_dir, output_dir, fqn_to_index_mapping, num_threads, group, seconds)
 
 

@@ -12,6 +12,9 @@ import torch.distributed as dist
 from .. import _engine
 from ._group import Exchange
 
+# Seconds for a whole save or load. How long a rank may be silent is the process group's time-out.
+DEADLINE = 24 * 3600.0
+
 _groups: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 
 
@@ -35,23 +38,9 @@ def engine_group(process_group: Optional[Any]) -> Any:
     return _groups[group]
 
 
-def timeout_of(process_group: Optional[Any]) -> float:
-    """How long the group waits for a rank, in seconds."""
-    from torch.distributed.distributed_c10d import _get_default_group
-
-    group = process_group if process_group is not None else _get_default_group()
-    try:
-        backend = group._get_backend(_device_of(group))
-        return backend.options._timeout.total_seconds()
-    except (AttributeError, RuntimeError):
-        return 1800.0
-
-
-def _device_of(group: Any) -> Any:
-    import torch
-    from torch.distributed.distributed_c10d import _get_object_coll_device
-
-    return torch.device(_get_object_coll_device(group))
+def options_of(no_dist: bool, process_group: Optional[Any]) -> tuple[Optional[Any], dict[str, Any]]:
+    """The group of a save or load, and what the engine is told about it."""
+    return (None, {}) if no_dist else (engine_group(process_group), {"deadline": DEADLINE})
 
 
 def takes_kwargs(method: Any) -> bool:

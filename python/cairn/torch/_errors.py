@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Any, Iterator, Optional
 
 from torch.distributed.checkpoint.api import CheckpointException, _wrap_exception
 
 from .. import Error
+from .._errors import encode
+from .._errors import error as made_error
 
 
 class CheckpointError(CheckpointException, Error):
     """A save or load that failed on some ranks: torch's CheckpointException and cairn's Error in one.
 
-    `failures` says what happened on which rank. Unlike torch's it is an Exception, so that `except Exception`
+    `failures` says what happened on which rank: what the caller's own code raised there, or the engine. Unlike torch's it is an Exception, so that `except Exception`
     catches it.
     """
 
-    def __init__(self, error: Error, step: str) -> None:
-        failures = error.failures or {error.rank or 0: error}
-        super().__init__(error.step or step, {rank: _wrap_exception(each) for rank, each in failures.items()})
+    def __init__(self, error: Error, step: str, failures: Optional[dict[int, Any]] = None) -> None:
+        if failures is None:
+            errors = error.failures or {error.rank or 0: error}
+            failures = {rank: _wrapped(each) for rank, each in errors.items()}
+        super().__init__(error.step or step, failures)
         self._text = str(error)
         for name in ("code", "message", "file", "tensor", "offset", "rank", "os_error", "step"):
             setattr(self, name, getattr(error, name))
 
     def __str__(self) -> str:
         return f"{self._text}\n{super().__str__()}"
+
+
+def _wrapped(error: Error) -> Any:
+    """As torch keeps failures: an exception, and where it was raised. It comes from the ranks of this very job."""
+    return pickle.loads(error.cause) if error.cause else _wrap_exception(error)
+
+
+def agree(group: Optional[Any], step: str, error: Optional[BaseException], seconds: float) -> None:
+    """All ranks raise what any of them failed with; all of them call it."""
+    failures = {} if error is None else {0: _wrap_exception(error)}
+    if group is not None:
+        with as_checkpoint_exception(step):
+            told = group.all_gather(b"" if error is None else encode(error), seconds)
+        failures = {rank: pickle.loads(each) for rank, each in enumerate(told) if each}
+    if failures:
+        rank, (first, _) = next(iter(failures.items()))
+        text = f"step '{step}' failed on rank {rank}: {type(first).__qualname__}: {first}"
+        raise CheckpointError(made_error("invalid_argument", text), step, failures) from error
 
 
 @contextmanager

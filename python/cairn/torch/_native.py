@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
@@ -11,8 +12,17 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 
 from .. import _engine
 from . import _convert, _dist, _objects, _progress, _streams, _tensors, _ways, planner_helpers
-from ._errors import as_checkpoint_exception
+from ._errors import agree, as_checkpoint_exception
+from ._stateful import Failed, made
 from .filesystem import FileSystemReader
+
+class Prepared(NamedTuple):
+    """A state as the engine sees it, and the question to the planner's own hooks, if it has any."""
+
+    state: Any
+    resolve: Optional[Any] = None
+    error: Optional[BaseException] = None  # why there is no state
+
 
 # The engine's planners, which remember plans: kept from save to save, as torch keeps its caches, by the class
 # of the planner; and by group, because what a plan means depends on who else makes it.
@@ -20,63 +30,85 @@ _planners: dict[Any, Any] = {}
 
 
 def engine_planner(
-    planner: Optional[Any], process_group: Any, no_dist: bool, use_collectives: bool, may_cache: bool = True
+    planner: Optional[Any],
+    prepared: Prepared,
+    process_group: Any,
+    no_dist: bool,
+    use_collectives: bool,
+    may_cache: bool = True,
 ) -> Any:
     """The engine's planner for one save. A cached one serves one save at a time: not saves in the background,
-    of which the next begins before the last has ended."""
+    of which the next begins before the last has ended. What Python makes of a tensor it makes of a whole one, so
+    then none is cut to be written faster."""
     flatten = planner is None or planner.flatten_state_dict
     lowest = planner is not None and planner.dedup_save_to_lowest_rank
-    caches = may_cache and planner is not None and planner._enable_plan_caching
+    split = prepared.resolve is None and not prepared.state.has_pieces()
+    caches = may_cache and planner is not None and planner._enable_plan_caching and prepared.error is None
     if not caches:
-        return _engine.SavePlanner(flatten, lowest, False, not use_collectives)
-    key = (type(planner), flatten, lowest, use_collectives, no_dist, id(process_group))
+        made = _engine.SavePlanner(flatten, lowest, False, not use_collectives, split)
+        if prepared.error is not None:
+            made.fail(prepared.error)
+        return made
+    key = (type(planner), flatten, lowest, use_collectives, no_dist, id(process_group), split)
     if key not in _planners:
-        _planners[key] = _engine.SavePlanner(flatten, lowest, True, not use_collectives)
+        _planners[key] = _engine.SavePlanner(flatten, lowest, True, not use_collectives, split)
     return _planners[key]
 
 
 class LazyMetadata(Metadata):
-    """A checkpoint's Metadata, made into torch's objects when somebody looks at it.
+    """A checkpoint's Metadata, which becomes torch's very own when somebody looks at it.
 
     On the coordinator it is what was saved; on the other ranks, and after a load, it is read from the
     checkpoint, and an error when that is no longer the one of `save_id`.
     """
 
-    _FIELDS = ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
-
     def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None) -> None:
-        self.__dict__.update(_path=path, _save_id=save_id, _engine=engine)
+        _fields(self).update(path=path, save_id=save_id, engine=engine)
 
-    def _made(self) -> Metadata:
-        if "_metadata" not in self.__dict__:
-            engine = self.__dict__["_engine"] or self._read()
-            self.__dict__["_metadata"] = _convert.to_metadata(engine)
-        return self.__dict__["_metadata"]
+    def _become(self) -> Metadata:
+        known = _fields(self)
+        engine = known["engine"] or self._read(known["path"], known["save_id"])
+        made = vars(_convert.to_metadata(engine))
+        known.clear()
+        known.update(made)
+        self.__class__ = Metadata  # type: ignore[assignment]
+        return self
 
-    def _read(self) -> Any:
-        engine = _engine.Reader(self.__dict__["_path"]).metadata()
-        if self.__dict__["_save_id"] not in (None, engine.save_id):
-            raise RuntimeError(f"the checkpoint in {self.__dict__['_path']} has been replaced since this save")
+    @staticmethod
+    def _read(path: str, save_id: Optional[str]) -> Any:
+        engine = _engine.Reader(path).metadata()
+        if save_id not in (None, engine.save_id):
+            raise RuntimeError(f"the checkpoint in {path} has been replaced since this save")
         return engine
 
-    def __eq__(self, other: object) -> bool:
-        made = other._made() if isinstance(other, LazyMetadata) else other
-        return self._made() == made
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return vars(self._become())
 
-    def __reduce__(self) -> Any:
-        return self._made().__reduce_ex__(2)
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__class__":
+            return object.__setattr__(self, name, value)
+        setattr(self._become(), name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return self._become() == (other._become() if isinstance(other, LazyMetadata) else other)
+
+    def __repr__(self) -> str:
+        return repr(self._become())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._become().__reduce_ex__(protocol)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _forward(name: str) -> property:
-    return property(
-        lambda self: getattr(self._made(), name), lambda self, value: setattr(self._made(), name, value)
-    )
+def _fields(metadata: Metadata) -> dict[str, Any]:
+    """Its own dict, whatever its class says of `__dict__`."""
+    return Metadata.__dict__["__dict__"].__get__(metadata)
 
 
-for _name in LazyMetadata._FIELDS:
-    setattr(LazyMetadata, _name, _forward(_name))
+for _field in dataclasses.fields(Metadata):
+    setattr(LazyMetadata, _field.name, property(lambda self, name=_field.name: getattr(self._become(), name)))
 
 
 def save(
@@ -96,17 +128,12 @@ def save(
         "coordinator_rank": coordinator_rank,
         "use_collectives": use_collectives,
     }
-    group = None
-    if not no_dist:
-        group = _dist.engine_group(process_group)
-        options["deadline"] = _dist.timeout_of(process_group)
-    state, resolve = prepare(state_dict, planner)
-    engine = engine_planner(planner, process_group, no_dist, use_collectives)
-    if use_collectives:
-        with as_checkpoint_exception("write"):
-            saved = _engine.save(state, engine, path, group, _objects.encode, resolve, options)
-    else:
-        saved = _engine.save(state, engine, path, group, _objects.encode, resolve, options)
+    group, about = _dist.options_of(no_dist, process_group)
+    options.update(about)
+    prepared = prepare(state_dict, planner, alone=no_dist)
+    engine = engine_planner(planner, prepared, process_group, no_dist, use_collectives)
+    with as_checkpoint_exception("write"):
+        saved = _engine.save(prepared.state, engine, path, group, _tensors.encode, prepared.resolve, options)
     return finished(writer, path, saved, report)
 
 
@@ -117,12 +144,21 @@ def finished(writer: Any, path: str, saved: dict[str, Any], report: dict[str, An
     return LazyMetadata(path, saved["save_id"], metadata)
 
 
-def prepare(state_dict: dict[str, Any], planner: Optional[Any]) -> tuple[Any, Optional[Any]]:
-    """The state as the engine sees it, and the question to the planner's own hooks, if it has any."""
-    flatten = planner is None or planner.flatten_state_dict
-    _tensors.wait_for_streams()
-    state = _engine.State(dict(state_dict), _tensors.for_saving, _tensors.for_saving, flatten)
-    return state, _hooks_of(planner, state_dict) if _ways.save_hooks(planner) else None
+def prepare(state_dict: Any, planner: Optional[Any], alone: bool) -> Prepared:
+    """What can fail on one rank alone fails in the save itself, on all ranks."""
+
+    def make() -> Prepared:
+        if isinstance(state_dict, Failed):
+            raise state_dict.error
+        flatten = planner is None or planner.flatten_state_dict
+        _tensors.wait_for_streams()
+        state = _engine.State(dict(state_dict), _tensors.for_saving, _tensors.for_saving, flatten)
+        return Prepared(state, _hooks_of(planner, state_dict) if _ways.save_hooks(planner) else None)
+
+    prepared = made(make, alone)
+    if isinstance(prepared, Failed):
+        return Prepared(_engine.State({}, _tensors.for_saving, None), error=prepared.error)
+    return prepared
 
 
 def _hooks_of(planner: Any, state_dict: dict[str, Any]) -> Any:
@@ -165,28 +201,40 @@ def load(
     planner: Optional[Any],
     report: dict[str, Any],
 ) -> None:
-    """Fills the tensors of the state in place and replaces its objects."""
+    """Fills the tensors of the state in place and replaces its objects. What fails on one rank fails on all."""
     options: dict[str, Any] = {"coordinator_rank": coordinator_rank, **_progress.engine_options()}
     flatten = True
     if planner is not None:
         flatten = planner.flatten_state_dict
         options.update(allow_partial=planner.allow_partial_load, flatten=flatten)
-    group = None
-    if not no_dist:
-        group = _dist.engine_group(process_group)
-        options["deadline"] = _dist.timeout_of(process_group)
+    group, about = _dist.options_of(no_dist, process_group)
+    options.update(about)
     options.update(reader.engine_options())
     path = os.fspath(reader.path)
-    planner_helpers._init_state_dict(state_dict)
-    _tensors.wait_for_streams()
     destinations = _tensors.Destinations()
-    state = _engine.State(state_dict, destinations, destinations, flatten)
+
+    def make() -> Any:
+        if isinstance(state_dict, Failed):
+            raise state_dict.error
+        planner_helpers._init_state_dict(state_dict)
+        _tensors.wait_for_streams()
+        return _engine.State(state_dict, destinations, destinations, flatten)
+
+    state = made(make, alone=no_dist)
+    failure = state.error if isinstance(state, Failed) else None
+    if failure is not None:
+        state = _engine.State({}, destinations, None)
     with as_checkpoint_exception("read"):
-        read, archives = _engine.load(state, path, group, options)
-    objects = {name: _objects.decode(archive) for name, archive in archives.items()}
-    destinations.fill(objects)
-    for name, value in objects.items():
-        state.put(name, value)
+        read, archives = _engine.load(state, path, group, options, failure)
+
+    def bring_home() -> None:
+        objects = {name: _objects.decode(archive) for name, archive in archives.items()}
+        destinations.fill(objects)
+        for name, value in objects.items():
+            state.put(name, value)
+
+    brought = made(bring_home, alone=False)
+    agree(group, "read", brought.error if isinstance(brought, Failed) else None, _dist.DEADLINE)
     if planner is not None and type(reader) is FileSystemReader:
         planner.metadata = LazyMetadata(path)
     report.update(read)

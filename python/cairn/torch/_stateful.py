@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -14,3 +14,20 @@ def is_stateful(value: Any) -> bool:
     if type(value) in _NEVER:
         return False
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+class Failed:
+    """In place of a state that could not be made on this rank: what was raised, for the step that all ranks share."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def made(make: Callable[[], Any], alone: bool) -> Any:
+    """What `make` gives, or why it failed: other ranks are to hear of it before this one stops."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - state_dict() of the caller's may raise anything
+        if alone:
+            raise
+        return Failed(error)

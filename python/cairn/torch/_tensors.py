@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.utils import find_state_dict_object
+
+from . import _objects
 
 try:
     from torch.distributed.tensor import DTensor
@@ -52,12 +55,22 @@ def has_hooks(value: Any) -> bool:
     return hasattr(value, "__create_chunk_list__") and hasattr(value, "__get_tensor_shard__")
 
 
+def refuse_partial(tensor: Any, name: str) -> None:
+    """A DTensor whose ranks hold addends has no value until they are added up."""
+    if any(placement.is_partial() for placement in tensor.placements):
+        raise ValueError(
+            f"tensor {name!r}: a DTensor with partial placements {tuple(tensor.placements)} cannot be saved or "
+            "loaded: every rank holds an addend of it; redistribute it first"
+        )
+
+
 def pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
     """(global size, pieces on this rank) of a tensor that is cut over ranks; None for anything else.
 
     A DTensor whose mesh this rank is not part of has no pieces.
     """
-    if DTensor is not None and type(value) is DTensor:
+    if DTensor is not None and isinstance(value, DTensor):
+        refuse_partial(value, name)
         local = value._local_tensor
         if value.device_mesh.get_coordinate() is None:
             return tuple(value.shape), []
@@ -66,16 +79,43 @@ def pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Pie
         sizes, offsets = place_of_dtensor(value)
         return tuple(value.shape), [Piece(offsets, sizes, local)]
     if isinstance(value, ShardedTensor):
-        shards = value.local_shards()
-        size = tuple(value.metadata().size)
-        return size, [
-            Piece(tuple(s.metadata.shard_offsets), tuple(s.metadata.shard_sizes), s.tensor) for s in shards
-        ]
+        return tuple(value.metadata().size), _shards(value, (0,) * len(value.metadata().size))
     if has_hooks(value):
         return tuple(value.size()), _hooked(value, name)
     if CheckpointableTensor is not None and isinstance(value, CheckpointableTensor):
         return tuple(value.global_shape), _slices(value)
     return None
+
+
+def written_pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
+    """The same for saving, where a class may have hooks for that alone."""
+    cut = pieces_of(value, name)
+    if cut is not None or not hasattr(value, "__create_write_items__"):
+        return cut
+    items = [item for item in value.__create_write_items__(name, value) if item.tensor_data is not None]
+    if not items:
+        return None
+    found = [
+        Piece(
+            tuple(item.tensor_data.chunk.offsets),
+            tuple(item.tensor_data.chunk.sizes),
+            find_state_dict_object({name: value}, item.index),
+        )
+        for item in items
+    ]
+    return tuple(items[0].tensor_data.size), found
+
+
+def _shards(value: ShardedTensor, begin: tuple[int, ...]) -> list[Piece]:
+    """The local shards; those of the inner one, where a shard is a ShardedTensor itself (FSDP over TP)."""
+    found = []
+    for shard in value.local_shards():
+        offsets = tuple(a + b for a, b in zip(begin, shard.metadata.shard_offsets))
+        if isinstance(shard.tensor, ShardedTensor):
+            found.extend(_shards(shard.tensor, offsets))
+        else:
+            found.append(Piece(offsets, tuple(shard.metadata.shard_sizes), shard.tensor))
+    return found
 
 
 def _hooked(value: Any, name: str) -> list[Piece]:
@@ -123,19 +163,37 @@ def plain_copy(tensor: torch.Tensor) -> Optional[torch.Tensor]:
 
 def for_saving(value: Any, name: str) -> Any:
     """The engine's question about a tensor that is not plain, when it saves."""
-    cut = pieces_of(value, name)
+    cut = written_pieces_of(value, name)
     if cut is None:
         copied = plain_copy(value) if isinstance(value, torch.Tensor) else None
         if copied is None:
             return None
-        return tuple(copied.shape), [((0,) * copied.dim(), tuple(copied.shape), copied)]
+        return tuple(copied.shape), [((0,) * copied.dim(), tuple(copied.shape), copied, None)]
     size, pieces = cut
     if not pieces:
         return False
-    plain = [(offsets, sizes, plain_copy(tensor)) for offsets, sizes, tensor in pieces]
-    if any(tensor is None for _, _, tensor in plain):
-        return None
-    return size, plain, True
+    copies = [plain_copy(piece.tensor) for piece in pieces]
+    if all(each is not None for each in copies):
+        return size, [(piece.offsets, piece.sizes, copy, None) for piece, copy in zip(pieces, copies)], True
+    return size, [(piece.offsets, piece.sizes, _outline(piece, name), piece.tensor) for piece in pieces], True
+
+
+def _outline(piece: Piece, name: str) -> torch.Tensor:
+    """A plain tensor of a piece's dtype and sizes, of one element's memory: for plans."""
+    outline = torch.zeros((), dtype=piece.tensor.dtype).expand(piece.sizes)
+    if not is_plain(outline):
+        kind = type(piece.tensor).__qualname__
+        raise TypeError(f"tensor {name!r}: a {kind} of {outline.dtype} cannot be saved in pieces")
+    return outline
+
+
+def encode(value: Any) -> bytes:
+    """What only Python can encode, as it stands in a checkpoint. A tensor on the CPU, without memory of others."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        if value.layout is torch.strided and value.untyped_storage().size() != value.numel() * value.itemsize:
+            value = value.clone()
+    return _objects.encode(value)
 
 
 class Destinations:
@@ -149,11 +207,12 @@ class Destinations:
         if cut is None:
             if not isinstance(value, torch.Tensor) or value.is_meta:
                 return None
-            return tuple(value.shape), [((0,) * value.dim(), tuple(value.shape), self._memory_for(value, name))]
+            whole = ((0,) * value.dim(), tuple(value.shape), self._memory_for(value, name), None)
+            return tuple(value.shape), [whole]
         size, pieces = cut
         if not pieces:
             return False
-        return size, [(offsets, sizes, self._memory_for(each, name)) for offsets, sizes, each in pieces], True
+        return size, [(offsets, sizes, self._memory_for(each, name), None) for offsets, sizes, each in pieces], True
 
     def _memory_for(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         if is_plain(tensor):

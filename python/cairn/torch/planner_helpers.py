@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.planner import (
 )
 
 from .. import _engine
-from ._tensors import DTensor, place_of_dtensor
+from ._tensors import DTensor, place_of_dtensor, refuse_partial
 
 # --- what is written ---
 
@@ -70,6 +70,8 @@ def _create_write_item_for_bytesio(fqn: str, bytes: Any) -> WriteItem:
 
 def _create_write_items(fqn: str, object: Any) -> list[WriteItem]:
     """The items of one entry on this rank: a piece each, or the object as a whole."""
+    if DTensor is not None and isinstance(object, DTensor):
+        refuse_partial(object, fqn)
     if hasattr(object, "__create_write_items__"):
         return object.__create_write_items__(fqn, object)
     if isinstance(object, ShardedTensor):

@@ -14,7 +14,7 @@ from .. import Error
 from . import _dist, _native, _progress, _ways
 from ._errors import CheckpointError
 from ._report import logger, reporting
-from ._stateful import is_stateful
+from ._stateful import Failed, is_stateful, made
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 
@@ -61,7 +61,11 @@ def load(
         # Sorted, so that all ranks ask their Stateful objects in the same order.
         keys = sorted(state_dict)
         stateful = {key for key in keys if is_stateful(state_dict[key])}
-        parts = {key: state_dict[key].state_dict() if key in stateful else state_dict[key] for key in keys}
+
+        def expand() -> dict[str, Any]:
+            return {key: state_dict[key].state_dict() if key in stateful else state_dict[key] for key in keys}
+
+        parts = made(expand, alone)
         _load_state_dict(parts, storage_reader, process_group, no_dist=alone, planner=planner)
         for key in keys:
             if key in stateful:
@@ -126,11 +130,7 @@ class _OpenLoad:
 
     def run(self) -> None:
         mine = self.ranks.reduce_scatter("plan", self._local_plan, self._global_plan)
-        if self.use_collectives:
-            self.ranks.all_gather("read", lambda: self._read(mine))
-        else:
-            self._read(mine)
-            self.ranks.barrier()
+        self.ranks.all_gather("read", lambda: self._read(mine))
 
     def _metadata(self) -> Metadata:
         """The checkpoint's description, or this rank's own where nobody coordinated the save."""
@@ -154,6 +154,8 @@ class _OpenLoad:
         ) from first
 
     def _local_plan(self) -> Any:
+        if isinstance(self.state_dict, Failed):
+            raise self.state_dict.error
         is_coordinator = self.ranks.is_coordinator
         metadata = self._metadata()
         self.planner.set_up_planner(self.state_dict, metadata, is_coordinator)

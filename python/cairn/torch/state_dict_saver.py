@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _pro
 
 from . import _async, _dist, _native, _progress, _ways
 from ._report import reporting
-from ._stateful import is_stateful
+from ._stateful import Failed, is_stateful, made
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultSavePlanner
 
@@ -63,7 +63,7 @@ def save(
     storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
     with _profile(), _progress.shown(progress, "save"):
         return _save_state_dict(
-            _stateful_to_state_dict(state_dict),
+            made(lambda: _stateful_to_state_dict(state_dict), alone),
             storage_writer,
             process_group,
             no_dist=alone,
@@ -104,7 +104,7 @@ def async_save(
     storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
     alone = no_dist or not (dist.is_available() and dist.is_initialized())
     return _async.start(
-        _stateful_to_state_dict(state_dict),
+        made(lambda: _stateful_to_state_dict(state_dict), alone),
         storage_writer,
         planner=planner,
         process_group=process_group,
@@ -169,12 +169,16 @@ class _OpenSave:
         return self.ranks.all_reduce("write", lambda: self._write(mine), self._finish)
 
     def _alone(self) -> Metadata:
-        mine = self._global_plan([self._local_plan(False)])[0]
-        metadata = self._finish([self._write(mine)])
-        self.ranks.barrier()
-        return metadata
+        def whole() -> None:
+            mine = self._global_plan([self._local_plan(False)])[0]
+            self._finish([self._write(mine)])
+
+        self.ranks.all_gather("save", whole)
+        return cast(Metadata, self.metadata)
 
     def _local_plan(self, use_collectives: bool) -> Any:
+        if isinstance(self.state_dict, Failed):
+            raise self.state_dict.error
         storage_meta = self.writer.storage_meta()
         is_coordinator = self.ranks.is_coordinator
         if "storage_meta" in inspect.signature(self.planner.set_up_planner).parameters:
