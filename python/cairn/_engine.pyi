@@ -55,6 +55,7 @@ class Error(Exception):
     os_error: Optional[int]  # errno
     step: Optional[str]  # "plan", "write", "read", ... when several ranks were at work
     failures: Optional[dict[int, Error]]  # and which of them failed
+    cause: Optional[bytes]  # what the caller's own code raised, pickled
 
 class Checkpoint:
     """An open checkpoint of any format. Several threads may read it at once."""
