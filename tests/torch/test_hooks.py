@@ -17,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
@@ -293,13 +294,14 @@ def test_a_file_system_of_the_users_sees_every_file(tmp_path: Path) -> None:
     writer = dcp.FileSystemWriter(tmp_path)
     writer.fs = RecordingFileSystem()
     dcp.save(state(), storage_writer=writer)
-    assert writer.fs.opened == ["wb __0_0.distcp", "wb .metadata.tmp"]
+    data = f"__0_0.{writer.save_id}.distcp"
+    assert writer.fs.opened == [f"wb {data}", f"wb .metadata.{writer.save_id[:16]}.cairn-partial"]
     reader = dcp.FileSystemReader(tmp_path)
     reader.fs = RecordingFileSystem()
     loaded = empty()
     dcp.load(loaded, storage_reader=reader)
     assert same(loaded, state())
-    assert reader.fs.opened == ["rb .metadata", "rb __0_0.distcp"]
+    assert reader.fs.opened == ["rb .metadata", f"rb {data}"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -400,3 +402,37 @@ def test_a_tensor_that_says_how_it_is_cut(tmp_path: Path) -> None:
     hooked = HookedTensor([torch.zeros(5, 1), torch.zeros(5, 1)])
     dcp.load({"t": hooked}, checkpoint_id=tmp_path)
     assert torch.equal(torch.cat(hooked.parts, 1), torch.cat(parts, 1))
+
+
+class CachingPlanner(dcp.DefaultSavePlanner):
+    """Its plans are remembered, and it is called step by step."""
+
+    def create_local_plan(self):
+        return super().create_local_plan()
+
+
+@pytest.mark.parametrize("options", [{}, {"single_file_per_rank": False}])
+def test_a_plan_that_is_remembered_serves_the_next_save(tmp_path: Path, options: dict[str, Any]) -> None:
+    for number in range(3):
+        saved = state()
+        saved["model"]["w"] += number
+        planner = CachingPlanner(enable_plan_caching=True)
+        dcp.save(saved, storage_writer=dcp.FileSystemWriter(tmp_path, **options), planner=planner)
+        assert dcp.last_report()["way"] == "open"
+        loaded = empty()
+        dcp.load(loaded, checkpoint_id=tmp_path)
+        assert same(loaded, saved)
+
+
+def test_a_tensor_that_is_read_whole_is_not_narrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stock.save(state(), checkpoint_id=tmp_path)
+    reader = dcp.FileSystemReader(tmp_path, _extension_registry=get_test_extension_registry())
+    loaded = empty()
+
+    def narrow(*arguments: Any) -> None:
+        raise NotImplementedError("narrow")
+
+    monkeypatch.setattr(torch.Tensor, "narrow", narrow)
+    dcp.load(loaded, storage_reader=reader)
+    monkeypatch.undo()
+    assert same(loaded, state())

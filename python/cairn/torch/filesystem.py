@@ -14,7 +14,7 @@ import pickle
 import threading
 import uuid
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
@@ -28,6 +28,8 @@ from torch.distributed.checkpoint.filesystem import (
     _metadata_fn,
     _StorageInfo,
     _StoragePrefix,
+    _StorageReaderTransforms,
+    _StorageWriterTransforms,
 )
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
@@ -79,6 +81,14 @@ class FileSystem(FileSystemBase):
     def ls(self, path: str | os.PathLike) -> list[str]:
         return [str(each) for each in Path(path).iterdir()]
 
+    def sync_directory(self, path: str | os.PathLike) -> None:
+        """After it the names in the directory are as durable as the files."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
 
 @dataclasses.dataclass
 class _Prefix(_StoragePrefix):
@@ -125,12 +135,15 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.per_thread_copy_ahead = per_thread_copy_ahead
         self.overwrite = overwrite
         self.serialization_format = serialization_format
-        self.transforms = _streams.WriterTransforms(_extensions)
+        self.transforms = _StorageWriterTransforms(_extensions)
         self.save_id = uuid.uuid4().hex
+        self._is_used = False
         self.is_coordinator = True
         self.rank: Optional[int] = None
         self.use_collectives = True
         self._engine_writer: Optional[Any] = None
+        self._replaced: Optional[_streams.Replaced] = None
+        self.written: list[str] = []  # files of this rank that may be there, of a save through streams
 
     # What the engine needs to do all by itself.
 
@@ -164,12 +177,19 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
 
+    def _metadata_name(self) -> str:
+        return _metadata_fn if self.use_collectives else f"__{self.rank}{_metadata_fn}"
+
     def _metadata_path(self) -> str | os.PathLike:
-        name = _metadata_fn if self.use_collectives else f"__{self.rank}{_metadata_fn}"
-        return self.fs.concat_path(self.path, name)
+        return self.fs.concat_path(self.path, self._metadata_name())
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         self.fs.mkdir(self.path)
+        if self._is_used:  # by a save before, with no reset since; names must not meet
+            self.save_id, self._is_used = uuid.uuid4().hex, False
+        self._replaced, self.written = None, []
+        if self.why_open() is not None and (self.is_coordinator or not self.use_collectives):
+            self._replaced = self._find_replaced()
         if self.fs.exists(self._metadata_path()):
             if not self.overwrite:
                 raise RuntimeError(f"Checkpoint already exists and self.overwrite={self.overwrite}.")
@@ -182,6 +202,9 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
             return plan
         return dataclasses.replace(plan, storage_data=_Prefix(f"__{self.rank}_", self.save_id))
 
+    def _find_replaced(self) -> _streams.Replaced:
+        return _streams.Replaced(self.fs, self.path, self._metadata_name())
+
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         return [
             plan
@@ -191,6 +214,8 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self.save_id = getattr(plan.storage_data, "save_id", "") or self.save_id
+        self._is_used = True
         if self.why_open() is None:
             results = self._write_by_engine(plan, planner)
         else:
@@ -200,10 +225,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         return future
 
     def _write_by_engine(self, plan: SavePlan, planner: SavePlanner) -> _Results:
-        prefix = plan.storage_data
-        rank = int(prefix.prefix.strip("_"))
-        self.save_id = getattr(prefix, "save_id", "") or self.save_id
-        self._set_up_engine(rank)
+        self._set_up_engine(int(plan.storage_data.prefix.strip("_")))
         items = plan.items
 
         def resolve(position: int) -> Any:
@@ -230,7 +252,10 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         metadata.storage_data = {each.index: each.storage_data for rank in results for each in rank}
         metadata.storage_meta = self.storage_meta()
         if self.why_open() is not None:
-            return _streams.write_metadata(self.fs, self._metadata_path(), metadata, self.sync_files)
+            replaced = self._replaced if self._replaced is not None else self._find_replaced()
+            replaced.publish(metadata, self.save_id, self.sync_files)
+            self.written = []
+            return
         if self._engine_writer is None:
             self._set_up_engine(self.rank or 0)
         ranks = [
@@ -245,6 +270,10 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         if self._engine_writer is not None:
             self._engine_writer.abandon()
             self._engine_writer = None
+        names, self.written = self.written, []
+        with suppress(Exception):  # whether it is published cannot be told then: the files stay
+            if names and not self._find_replaced().is_published(self.save_id):
+                _streams.remove(self.fs, self.path, names)
 
     def storage_meta(self) -> Optional[StorageMeta]:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
@@ -267,7 +296,7 @@ class FileSystemReader(StorageReader):
         self.path = self.fs.init_path(path)
         self.storage_data: dict[Any, Any] = {}
         self.load_id = uuid.uuid4().hex
-        self.transforms = _streams.ReaderTransforms(_extension_registry)
+        self.transforms = _StorageReaderTransforms(_extension_registry)
         self._engine_reader: Optional[Any] = None
         self._own_places: Optional[dict[Any, Any]] = None  # what the engine read, if the engine did
         self._registry = _extension_registry
