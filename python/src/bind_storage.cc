@@ -88,9 +88,12 @@ class Writer {
     return nb::make_tuple(places, to_bytes(data.attachment));
   }
 
-  void finish(nb::list entries, nb::object planner_data, nb::list ranks) {
+  // `extra`: {name: pickle} of attributes that are none of DCP's.
+  void finish(nb::list entries, nb::object planner_data, nb::list ranks, nb::dict extra) {
     Metadata metadata = make_metadata(std::move(entries), std::move(planner_data));
     metadata.version = "1.0.0";
+    for (const auto& [name, pickle] : extra)
+      metadata.extra.set(to_text(name), Value(Opaque{"", std::string(bytes_of(pickle))}));
     std::vector<WrittenData> all;
     for (nb::handle rank : ranks) {
       WrittenData data;
@@ -233,6 +236,7 @@ void bind_storage(nb::module_& m) {
       .def("entries", entry_rows)
       .def("places", place_rows)
       .def("paths", paths)
+      .def_prop_ro("has_extra", [](const Metadata& self) { return !self.extra.empty(); })
       .def_prop_ro("has_foreign_places",
                    [](const Metadata& self) { return !self.foreign_storage_data.is<None>(); })
       .def_prop_ro("version", [](const Metadata& self) { return self.version; })
@@ -248,7 +252,7 @@ void bind_storage(nb::module_& m) {
       .def("set_up", &Writer::set_up, "save_id"_a, "rank"_a, "world_size"_a, "is_coordinator"_a,
            "collective"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("write", &Writer::write, "items"_a, "resolve"_a)
-      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a)
+      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a, "extra"_a = nb::dict())
       .def("abandon", &Writer::abandon, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Reader>(m, "Reader")

@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 from torch.testing._internal.distributed.checkpoint_utils import Rot13Example, get_test_extension_registry
 
+import cairn
 import cairn.torch as dcp
 from ranks import run_ranks
 
@@ -436,3 +437,119 @@ def test_a_tensor_that_is_read_whole_is_not_narrowed(tmp_path: Path, monkeypatch
     dcp.load(loaded, storage_reader=reader)
     monkeypatch.undo()
     assert same(loaded, state())
+
+
+class OwnBytes(dcp.FileSystemWriter):
+    """Writes the data itself with torch's helper, under names of its own, and leaves the rest to cairn."""
+
+    def write_data(self, plan, planner):
+        from torch.distributed.checkpoint.filesystem import SerializationFormat, _write_item
+
+        name = f"{plan.storage_data.prefix}0.distcp"
+        with open(os.path.join(self.path, name), "wb") as stream:
+            results = [
+                _write_item(self.transforms, stream, planner.resolve_data(item), item, name,
+                            SerializationFormat.TORCH_SAVE)
+                for item in plan.items
+            ]
+        future: Future = Future()
+        future.set_result(results)
+        return future
+
+
+class MarkingPlanner(dcp.DefaultSavePlanner):
+    """Leaves an attribute of its own in the Metadata."""
+
+    def create_global_plan(self, all_plans):
+        plans, metadata = super().create_global_plan(all_plans)
+        metadata.mark = {"plans": len(plans), "kind": frozenset({"own"})}
+        return plans, metadata
+
+
+def test_a_writer_that_writes_the_data_itself_gets_no_manifest(tmp_path: Path) -> None:
+    dcp.save(empty(), checkpoint_id=tmp_path)
+    for _ in range(2):  # the second time over files of the same names
+        dcp.save(state(), storage_writer=OwnBytes(tmp_path))
+        assert sorted(path.name for path in tmp_path.iterdir() if "lock" not in path.name) == [
+            ".metadata", "__0_0.distcp"]
+        for module in (dcp, stock):
+            loaded = empty()
+            module.load(loaded, checkpoint_id=tmp_path)
+            assert same(loaded, state())
+    dcp.save(state(), checkpoint_id=tmp_path)
+    assert not (tmp_path / "__0_0.distcp").exists()
+
+
+@pytest.mark.parametrize("writer", [dcp.FileSystemWriter, OwnBytes, stock.FileSystemWriter])
+def test_an_attribute_of_the_metadata_stays(tmp_path: Path, writer: type) -> None:
+    dcp.save(state(), storage_writer=writer(tmp_path), planner=MarkingPlanner())
+    for reader in (dcp.FileSystemReader, stock.FileSystemReader):
+        metadata = reader(tmp_path).read_metadata()
+        assert metadata.mark == {"plans": 1, "kind": frozenset({"own"})}
+        assert "model.w" in metadata.state_dict_metadata
+    loaded = empty()
+    dcp.load(loaded, checkpoint_id=tmp_path)
+    assert same(loaded, state())
+
+
+class OwnReader(dcp.FileSystemReader):
+    """Reads the data itself with cairn's transforms, as torch's reader does."""
+
+    def read_data(self, plan, planner):
+        return stock.FileSystemReader.read_data(self, plan, planner)
+
+    def _slice_file(self, file, place):
+        return stock.FileSystemReader._slice_file(self, file, place)
+
+
+def test_a_reader_that_reads_the_data_itself(tmp_path: Path) -> None:
+    dcp.save(state(), storage_writer=dcp.FileSystemWriter(tmp_path, single_file_per_rank=False))
+    loaded = empty()
+    dcp.load(loaded, storage_reader=OwnReader(tmp_path))
+    assert same(loaded, state())
+
+
+def test_storages_take_the_arguments_of_torchs() -> None:
+    import inspect
+
+    fsspec = pytest.importorskip("torch.distributed.checkpoint._fsspec_filesystem")
+    from cairn.torch import _fsspec_filesystem as own
+
+    for ours, theirs in (
+        (dcp.FileSystemWriter, stock.FileSystemWriter),
+        (dcp.FileSystemReader, stock.FileSystemReader),
+        (own.FsspecWriter, fsspec.FsspecWriter),
+        (own.FsspecReader, fsspec.FsspecReader),
+    ):
+        def parameters(kind: type) -> list[Any]:
+            return [(each.name, each.kind, each.default) for each in inspect.signature(kind).parameters.values()]
+
+        assert parameters(ours) == parameters(theirs)
+    with pytest.raises(TypeError, match="no_such"):
+        dcp.FileSystemWriter("somewhere", no_such=1)
+    with pytest.raises(TypeError, match="no_such"):
+        dcp.FileSystemReader("somewhere", no_such=1)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_quantised_tensors_that_stock_saved(tmp_path: Path, per_channel: bool) -> None:
+    def quantised(values: Any) -> Any:
+        if per_channel:
+            scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3, dtype=torch.int64)
+            return torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8)
+        return torch.quantize_per_tensor(values, 0.5, 3, torch.quint8)
+
+    saved = {"q": quantised(torch.arange(12.0).reshape(3, 4)), "w": torch.arange(3.0), "step": 3}
+    stock.save(saved, checkpoint_id=tmp_path)
+    results = []
+    for module in (stock, dcp):
+        loaded = {"q": quantised(torch.zeros(3, 4)), "w": torch.zeros(3), "step": 0}
+        module.load(loaded, checkpoint_id=tmp_path)
+        results.append(loaded)
+    by_stock, by_cairn = results
+    assert torch.equal(by_cairn["q"].int_repr(), by_stock["q"].int_repr())
+    assert torch.equal(by_cairn["q"].dequantize(), saved["q"].dequantize())
+    assert torch.equal(by_cairn["w"], saved["w"]) and by_cairn["step"] == 3
+    with dcp.installed(safe=True):
+        with pytest.raises((cairn.Error, stock.CheckpointException), match=r"\.metadata"):
+            stock.load({"q": quantised(torch.zeros(3, 4))}, checkpoint_id=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Optional
 
 import torch
@@ -50,7 +51,8 @@ class LazyMetadata(Metadata):
     def _made(self) -> Metadata:
         if "_metadata" not in self.__dict__:
             engine = self.__dict__["_engine"] or self._read()
-            self.__dict__["_metadata"] = _convert.to_metadata(engine)
+            unpickle = _objects.unpickler(Path(self.__dict__["_path"], ".metadata").read_bytes)
+            self.__dict__["_metadata"] = _convert.to_metadata(engine, unpickle)
         return self.__dict__["_metadata"]
 
     def _read(self) -> Any:
