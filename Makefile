@@ -16,10 +16,10 @@ TRIALS := tests/trial tests/crash tests/mpi tests/attack
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak repeat long bench fuzz conformance format lint install clean
+.PHONY: help setup build demo test soak repeat long bench fuzz conformance conformance-frameworks format lint install clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 25
 
 setup:  ## install what is missing (Debian packages as root; Python packages into .venv)
 	@tools/setup.sh
@@ -58,6 +58,9 @@ fuzz: setup  ## each fuzz target for SECONDS (60) seconds
 
 conformance: build  ## PyTorch's own tests of DCP, on stock and on cairn; PYTORCH=a checkout at the 2.13 cut
 	@$(PYTHON) tests/conformance/run.py $(or $(PYTORCH),$(error say where PyTorch's sources are: make conformance PYTORCH=path)) $(if $(ONLY),--only $(ONLY))
+
+conformance-frameworks: build  ## Megatron-core and torchao through cairn and stock (about 6 minutes)
+	@tools/frameworks.sh
 
 format:  ## apply .clang-format
 	@tools/sources.sh | xargs clang-format-14 -i

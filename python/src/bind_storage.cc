@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cairn/checkpoint_storage.h"
+#include "cairn/dcp_metadata.h"
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
@@ -87,9 +88,12 @@ class Writer {
     return nb::make_tuple(places, to_bytes(data.attachment));
   }
 
-  void finish(nb::list entries, nb::object planner_data, nb::list ranks) {
+  // `extra`: {name: pickle} of attributes that are none of DCP's.
+  void finish(nb::list entries, nb::object planner_data, nb::list ranks, nb::dict extra) {
     Metadata metadata = make_metadata(std::move(entries), std::move(planner_data));
     metadata.version = "1.0.0";
+    for (const auto& [name, pickle] : extra)
+      metadata.extra.set(to_text(name), Value(Opaque{"", std::string(bytes_of(pickle))}));
     std::vector<WrittenData> all;
     for (nb::handle rank : ranks) {
       WrittenData data;
@@ -189,6 +193,13 @@ void dequantize_mxfp4_of(nb::object codes, nb::object scales, std::int64_t first
   dequantize_mxfp4(from, by, first, made);
 }
 
+// Of bytes that Python read, from wherever; `name` stands for them in errors.
+std::shared_ptr<Metadata> parse_metadata(nb::bytes bytes, std::string name) {
+  const std::string_view text = bytes_of(bytes);
+  nb::gil_scoped_release release;
+  return std::make_shared<Metadata>(parse_dcp_metadata(text, std::move(name)));
+}
+
 // `file_of` is {fqn: number of its file}; `options` are those of a Writer.
 std::unique_ptr<Writer> make_hf_writer(const std::string& path, nb::dict file_of, bool sharded,
                                        nb::dict options) {
@@ -225,6 +236,9 @@ void bind_storage(nb::module_& m) {
       .def("entries", entry_rows)
       .def("places", place_rows)
       .def("paths", paths)
+      .def_prop_ro("has_extra", [](const Metadata& self) { return !self.extra.empty(); })
+      .def_prop_ro("has_foreign_places",
+                   [](const Metadata& self) { return !self.foreign_storage_data.is<None>(); })
       .def_prop_ro("version", [](const Metadata& self) { return self.version; })
       .def_prop_ro(
           "save_id",
@@ -238,7 +252,7 @@ void bind_storage(nb::module_& m) {
       .def("set_up", &Writer::set_up, "save_id"_a, "rank"_a, "world_size"_a, "is_coordinator"_a,
            "collective"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("write", &Writer::write, "items"_a, "resolve"_a)
-      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a)
+      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a, "extra"_a = nb::dict())
       .def("abandon", &Writer::abandon, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Reader>(m, "Reader")
@@ -247,6 +261,7 @@ void bind_storage(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("read", &Reader::read, "items"_a, "resolve"_a, "commit"_a);
 
+  m.def("parse_metadata", parse_metadata, "bytes"_a, "name"_a);
   m.def("dequantize_blocks", dequantize_blocks_of, "elements"_a, "row"_a, "column"_a, "block"_a, "scales"_a,
         "to"_a);
   m.def("dequantize_mxfp4", dequantize_mxfp4_of, "codes"_a, "scales"_a, "first"_a, "to"_a);

@@ -80,7 +80,7 @@ nb::list place_rows(const Metadata& metadata) {
 nb::object paths(const Metadata& metadata) {
   if (std::holds_alternative<None>(metadata.planner_data)) return nb::none();
   const auto* map = std::get_if<PathMap>(&metadata.planner_data);
-  if (map == nullptr || !metadata.foreign_storage_data.is<None>()) return nb::bool_(false);
+  if (map == nullptr) return nb::bool_(false);
   nb::dict found;
   for (std::size_t i = 0; i < map->size(); ++i) {
     nb::list steps;

@@ -2,13 +2,16 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/source.h"
 #include "base/trial.h"
 #include "cairn/checkpoint_storage.h"
+#include "cairn/dcp_metadata.h"
 #include "cairn/error.h"
 #include "engine/dcp_reader.h"
 #include "engine/description.h"
 #include "engine/read_run.h"
 #include "engine/read_work.h"
+#include "format/dcp_metadata.h"
 
 namespace cairn {
 DcpReader::DcpReader(std::shared_ptr<const FileSystem> files, const ReadOptions& options)
@@ -55,6 +58,10 @@ void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport
 std::unique_ptr<StorageReader> dcp_reader(std::shared_ptr<const FileSystem> files,
                                           const ReadOptions& options) {
   return std::make_unique<DcpReader>(std::move(files), options);
+}
+
+Metadata parse_dcp_metadata(std::string_view bytes, std::string name) {
+  return read_dcp_metadata(*memory_source(as_bytes(bytes), std::move(name)));
 }
 
 }  // namespace cairn

@@ -103,30 +103,33 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   }
   CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
-  if (CAIRN_BUG("remove-old-first")) remove_old_files();
+  if (CAIRN_BUG("remove-old-first")) remove_old_files(metadata);
   if (CAIRN_BUG("unlink-then-rename") && files_.stat(name)) files_.remove(name);
   CAIRN_POINT("publish.before_metadata");
   write(name, bytes, options_.overwrite);
   CAIRN_POINT("publish.after_metadata");
   if (options_.durable) files_.sync_directory();
   CAIRN_POINT("publish.metadata_durable");
-  remove_old_files();
+  remove_old_files(metadata);
   lock_.reset();
 }
 
 // The new checkpoint is there: whatever fails now is somebody else's to clean up.
-void Publication::remove_old_files() noexcept {
+void Publication::remove_old_files(const Metadata& published) noexcept {
   try {
     if (!lock_->is_exclusive()) return;
+    LiveFiles live;
+    live.add(published);
+    live.add_save(save_);
+    // A writer of the user's may have written the new data under the names of the old.
     std::vector<std::string> old = std::move(torch_files_);
+    std::erase_if(old, [&](const std::string& name) { return live.has_file(name); });
     const std::vector<FileEntry> all = files_.list();
     // Metadata of single ranks may stand for files that this save knows nothing of.
     const bool mixed = !rank_ && std::any_of(all.begin(), all.end(), [](const FileEntry& entry) {
       const auto parsed = parse_dcp_name(entry.name);
       return parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank;
     });
-    LiveFiles live;
-    live.add_save(save_);
     if (!mixed)
       for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
     CAIRN_POINT("publish.before_remove");

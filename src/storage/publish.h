@@ -30,7 +30,7 @@ class Publication {
   void describe(Metadata& metadata) const;
   void write(const std::string& name, std::string_view bytes, bool replace);
   void remember_old_files();
-  void remove_old_files() noexcept;
+  void remove_old_files(const Metadata& published) noexcept;
 
   FileSystem& files_;
   SaveId save_;

@@ -111,6 +111,21 @@ TEST_F(Publish, FilesThatTorchWroteGoWithTheCheckpointThatNamesThem) {
   EXPECT_EQ(names(), (Strings{manifest_name(kNow), ".metadata", data_file_name(0, 0, kNow), "__1_0.distcp"}));
 }
 
+TEST_F(Publish, FilesWrittenAgainUnderTheirOldNamesStay) {
+  put("__0_0.distcp");
+  Metadata metadata;
+  metadata.state_dict_metadata.emplace_back("step", BytesStorageMetadata{});
+  metadata.storage_data.add({"step", std::nullopt, std::nullopt}, {"__0_0.distcp", 0, 4, {}, {}});
+  WriteOptions options;
+  options.checksums = false;
+  for (const SaveId& save : {kOld, kNow}) {
+    Metadata mine = metadata;
+    Publication(*files_, save, options, std::nullopt)
+        .publish(mine, {}, std::chrono::steady_clock::time_point::max());
+  }
+  EXPECT_EQ(names(), (Strings{".metadata", "__0_0.distcp"}));
+}
+
 TEST_F(Publish, FilesOfSingleRanksOutliveASaveOfAll) {
   save(kOld, {}, 3);
   save(kNow, {});

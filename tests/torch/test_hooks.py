@@ -17,12 +17,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.distributed.checkpoint as stock
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 from torch.testing._internal.distributed.checkpoint_utils import Rot13Example, get_test_extension_registry
 
+import cairn
 import cairn.torch as dcp
 from ranks import run_ranks
 
@@ -293,13 +295,14 @@ def test_a_file_system_of_the_users_sees_every_file(tmp_path: Path) -> None:
     writer = dcp.FileSystemWriter(tmp_path)
     writer.fs = RecordingFileSystem()
     dcp.save(state(), storage_writer=writer)
-    assert writer.fs.opened == ["wb __0_0.distcp", "wb .metadata.tmp"]
+    data = f"__0_0.{writer.save_id}.distcp"
+    assert writer.fs.opened == [f"wb {data}", f"wb .metadata.{writer.save_id[:16]}.cairn-partial"]
     reader = dcp.FileSystemReader(tmp_path)
     reader.fs = RecordingFileSystem()
     loaded = empty()
     dcp.load(loaded, storage_reader=reader)
     assert same(loaded, state())
-    assert reader.fs.opened == ["rb .metadata", "rb __0_0.distcp"]
+    assert reader.fs.opened == ["rb .metadata", f"rb {data}"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -400,3 +403,153 @@ def test_a_tensor_that_says_how_it_is_cut(tmp_path: Path) -> None:
     hooked = HookedTensor([torch.zeros(5, 1), torch.zeros(5, 1)])
     dcp.load({"t": hooked}, checkpoint_id=tmp_path)
     assert torch.equal(torch.cat(hooked.parts, 1), torch.cat(parts, 1))
+
+
+class CachingPlanner(dcp.DefaultSavePlanner):
+    """Its plans are remembered, and it is called step by step."""
+
+    def create_local_plan(self):
+        return super().create_local_plan()
+
+
+@pytest.mark.parametrize("options", [{}, {"single_file_per_rank": False}])
+def test_a_plan_that_is_remembered_serves_the_next_save(tmp_path: Path, options: dict[str, Any]) -> None:
+    for number in range(3):
+        saved = state()
+        saved["model"]["w"] += number
+        planner = CachingPlanner(enable_plan_caching=True)
+        dcp.save(saved, storage_writer=dcp.FileSystemWriter(tmp_path, **options), planner=planner)
+        assert dcp.last_report()["way"] == "open"
+        loaded = empty()
+        dcp.load(loaded, checkpoint_id=tmp_path)
+        assert same(loaded, saved)
+
+
+def test_a_tensor_that_is_read_whole_is_not_narrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stock.save(state(), checkpoint_id=tmp_path)
+    reader = dcp.FileSystemReader(tmp_path, _extension_registry=get_test_extension_registry())
+    loaded = empty()
+
+    def narrow(*arguments: Any) -> None:
+        raise NotImplementedError("narrow")
+
+    monkeypatch.setattr(torch.Tensor, "narrow", narrow)
+    dcp.load(loaded, storage_reader=reader)
+    monkeypatch.undo()
+    assert same(loaded, state())
+
+
+class OwnBytes(dcp.FileSystemWriter):
+    """Writes the data itself with torch's helper, under names of its own, and leaves the rest to cairn."""
+
+    def write_data(self, plan, planner):
+        from torch.distributed.checkpoint.filesystem import SerializationFormat, _write_item
+
+        name = f"{plan.storage_data.prefix}0.distcp"
+        with open(os.path.join(self.path, name), "wb") as stream:
+            results = [
+                _write_item(self.transforms, stream, planner.resolve_data(item), item, name,
+                            SerializationFormat.TORCH_SAVE)
+                for item in plan.items
+            ]
+        future: Future = Future()
+        future.set_result(results)
+        return future
+
+
+class MarkingPlanner(dcp.DefaultSavePlanner):
+    """Leaves an attribute of its own in the Metadata."""
+
+    def create_global_plan(self, all_plans):
+        plans, metadata = super().create_global_plan(all_plans)
+        metadata.mark = {"plans": len(plans), "kind": frozenset({"own"})}
+        return plans, metadata
+
+
+def test_a_writer_that_writes_the_data_itself_gets_no_manifest(tmp_path: Path) -> None:
+    dcp.save(empty(), checkpoint_id=tmp_path)
+    for _ in range(2):  # the second time over files of the same names
+        dcp.save(state(), storage_writer=OwnBytes(tmp_path))
+        assert sorted(path.name for path in tmp_path.iterdir() if "lock" not in path.name) == [
+            ".metadata", "__0_0.distcp"]
+        for module in (dcp, stock):
+            loaded = empty()
+            module.load(loaded, checkpoint_id=tmp_path)
+            assert same(loaded, state())
+    dcp.save(state(), checkpoint_id=tmp_path)
+    assert not (tmp_path / "__0_0.distcp").exists()
+
+
+@pytest.mark.parametrize("writer", [dcp.FileSystemWriter, OwnBytes, stock.FileSystemWriter])
+def test_an_attribute_of_the_metadata_stays(tmp_path: Path, writer: type) -> None:
+    dcp.save(state(), storage_writer=writer(tmp_path), planner=MarkingPlanner())
+    for reader in (dcp.FileSystemReader, stock.FileSystemReader):
+        metadata = reader(tmp_path).read_metadata()
+        assert metadata.mark == {"plans": 1, "kind": frozenset({"own"})}
+        assert "model.w" in metadata.state_dict_metadata
+    loaded = empty()
+    dcp.load(loaded, checkpoint_id=tmp_path)
+    assert same(loaded, state())
+
+
+class OwnReader(dcp.FileSystemReader):
+    """Reads the data itself with cairn's transforms, as torch's reader does."""
+
+    def read_data(self, plan, planner):
+        return stock.FileSystemReader.read_data(self, plan, planner)
+
+    def _slice_file(self, file, place):
+        return stock.FileSystemReader._slice_file(self, file, place)
+
+
+def test_a_reader_that_reads_the_data_itself(tmp_path: Path) -> None:
+    dcp.save(state(), storage_writer=dcp.FileSystemWriter(tmp_path, single_file_per_rank=False))
+    loaded = empty()
+    dcp.load(loaded, storage_reader=OwnReader(tmp_path))
+    assert same(loaded, state())
+
+
+def test_storages_take_the_arguments_of_torchs() -> None:
+    import inspect
+
+    fsspec = pytest.importorskip("torch.distributed.checkpoint._fsspec_filesystem")
+    from cairn.torch import _fsspec_filesystem as own
+
+    for ours, theirs in (
+        (dcp.FileSystemWriter, stock.FileSystemWriter),
+        (dcp.FileSystemReader, stock.FileSystemReader),
+        (own.FsspecWriter, fsspec.FsspecWriter),
+        (own.FsspecReader, fsspec.FsspecReader),
+    ):
+        def parameters(kind: type) -> list[Any]:
+            return [(each.name, each.kind, each.default) for each in inspect.signature(kind).parameters.values()]
+
+        assert parameters(ours) == parameters(theirs)
+    with pytest.raises(TypeError, match="no_such"):
+        dcp.FileSystemWriter("somewhere", no_such=1)
+    with pytest.raises(TypeError, match="no_such"):
+        dcp.FileSystemReader("somewhere", no_such=1)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_quantised_tensors_that_stock_saved(tmp_path: Path, per_channel: bool) -> None:
+    def quantised(values: Any) -> Any:
+        if per_channel:
+            scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3, dtype=torch.int64)
+            return torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8)
+        return torch.quantize_per_tensor(values, 0.5, 3, torch.quint8)
+
+    saved = {"q": quantised(torch.arange(12.0).reshape(3, 4)), "w": torch.arange(3.0), "step": 3}
+    stock.save(saved, checkpoint_id=tmp_path)
+    results = []
+    for module in (stock, dcp):
+        loaded = {"q": quantised(torch.zeros(3, 4)), "w": torch.zeros(3), "step": 0}
+        module.load(loaded, checkpoint_id=tmp_path)
+        results.append(loaded)
+    by_stock, by_cairn = results
+    assert torch.equal(by_cairn["q"].int_repr(), by_stock["q"].int_repr())
+    assert torch.equal(by_cairn["q"].dequantize(), saved["q"].dequantize())
+    assert torch.equal(by_cairn["w"], saved["w"]) and by_cairn["step"] == 3
+    with dcp.installed(safe=True):
+        with pytest.raises((cairn.Error, stock.CheckpointException), match=r"\.metadata"):
+            stock.load({"q": quantised(torch.zeros(3, 4))}, checkpoint_id=tmp_path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -17,6 +18,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem, WriteItem, WriteItemType
+
+from .._errors import error
 
 _MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last, torch.preserve_format)
 
@@ -71,28 +74,40 @@ def from_place(index: MetadataIndex, place: _StorageInfo) -> tuple[Any, ...]:
     return (index.fqn, offset, index.index, place.relative_path, place.offset, place.length, transforms)
 
 
-def to_metadata(engine: Any) -> Optional[Metadata]:
-    """torch's Metadata; None when the checkpoint's holds things that only Python's pickle knows."""
-    paths = engine.paths()
-    if paths is False:
-        return None
-    return Metadata(
+_FIELDS = {field.name for field in dataclasses.fields(Metadata)}
+
+
+def to_metadata(engine: Any, unpickle: Optional[Callable[[], Metadata]] = None) -> Metadata:
+    """torch's Metadata. What only Python's pickle knows comes from `unpickle`: what a foreign planner left, and
+    attributes of somebody's own. Without it they are left out."""
+    foreign = engine.paths() is False or engine.has_extra or engine.has_foreign_places
+    theirs = unpickle() if foreign and unpickle is not None else None
+    if engine.has_foreign_places:
+        if theirs is None:
+            raise error("unsupported", "where its items are is told by objects that only unpickling could read")
+        return theirs
+    made = Metadata(
         state_dict_metadata={row[0]: to_entry(row) for row in engine.entries()},
-        planner_data=paths,
+        planner_data=engine.paths() or None,
         storage_data=dict(map(to_place, engine.places())),
         storage_meta=StorageMeta(checkpoint_id=engine.checkpoint_id, save_id=engine.save_id),
         version=engine.version,
     )
+    if theirs is not None:
+        made.planner_data = theirs.planner_data
+        vars(made).update({name: value for name, value in vars(theirs).items() if name not in _FIELDS})
+    return made
 
 
-def from_metadata(metadata: Metadata) -> tuple[list[tuple[Any, ...]], Any]:
-    """(entries, planner data) for the engine to write."""
+def from_metadata(metadata: Metadata) -> tuple[list[tuple[Any, ...]], Any, dict[str, bytes]]:
+    """(entries, planner data, attributes of somebody's own) for the engine to write."""
     entries = [from_entry(fqn, entry) for fqn, entry in metadata.state_dict_metadata.items()]
     data = metadata.planner_data
     is_paths = isinstance(data, dict) and all(
         isinstance(path, tuple) and all(isinstance(step, (str, int)) for step in path) for path in data.values()
     )
-    return entries, data if data is None or is_paths else pickle.dumps(data, protocol=2)
+    extra = {name: pickle.dumps(each, protocol=2) for name, each in vars(metadata).items() if name not in _FIELDS}
+    return entries, data if data is None or is_paths else pickle.dumps(data, protocol=2), extra
 
 
 def from_write_item(item: WriteItem) -> tuple[Any, ...]:

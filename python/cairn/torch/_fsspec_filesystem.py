@@ -10,6 +10,7 @@ from typing import Any, Iterator, Optional
 from fsspec.core import url_to_fs
 from torch.distributed.checkpoint.filesystem import FileSystemBase, SerializationFormat
 
+from .filesystem import FileSystem as LocalFileSystem
 from .filesystem import FileSystemReader, FileSystemWriter
 
 __all__ = ["FsspecWriter", "FsspecReader"]
@@ -62,6 +63,7 @@ class FileSystem(FileSystemBase):
         return True
 
     def exists(self, path: str | os.PathLike) -> bool:
+        self.fs.invalidate_cache()  # somebody else may have saved since
         return self.fs.exists(path)
 
     def rm_file(self, path: str | os.PathLike) -> None:
@@ -69,7 +71,12 @@ class FileSystem(FileSystemBase):
 
     def ls(self, path: str | os.PathLike) -> list[str]:
         # Names as the user writes them, with the protocol.
+        self.fs.invalidate_cache()
         return [str(name) for name in self.fs.ls(path, detail=False)]
+
+    def sync_directory(self, path: str | os.PathLike) -> None:
+        if getattr(self.fs, "local_file", False):
+            LocalFileSystem().sync_directory(self.fs._strip_protocol(os.fspath(path)))
 
 
 class _ThroughFsspec:

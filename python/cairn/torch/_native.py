@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -68,7 +69,8 @@ class LazyMetadata(Metadata):
     def _become(self) -> Metadata:
         known = _fields(self)
         engine = known["engine"] or self._read(known["path"], known["save_id"])
-        made = vars(_convert.to_metadata(engine))
+        unpickle = _objects.unpickler(Path(known["path"], ".metadata").read_bytes)
+        made = vars(_convert.to_metadata(engine, unpickle))
         known.clear()
         known.update(made)
         self.__class__ = Metadata  # type: ignore[assignment]

@@ -5,15 +5,17 @@ The bytes in the files are the same as everywhere else.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pickle
 import queue
+import re
 import threading
-from typing import IO, Any, Optional
+from contextlib import suppress
+from typing import Any, Optional
 
 import torch
-from torch.distributed.checkpoint._extension import ExtensionRegistry
 from torch.distributed.checkpoint.filesystem import DEFAULT_SUFFIX, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
@@ -21,6 +23,8 @@ from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.checkpoint.utils import _create_file_view
 
+from .. import _engine
+from .._errors import error
 from . import _objects
 from ._tensors import plain_copy
 
@@ -44,37 +48,12 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return moved
 
 
-# --- transforms ---
-
-
-class WriterTransforms:
-    """The transforms of a save, in the order they are given."""
-
-    def __init__(self, extensions: Optional[Any] = None) -> None:
-        self.extensions = list(extensions or [])
-
-    def open(self, stream: IO[bytes]) -> tuple[IO[bytes], list[str]]:
-        """The stream to write an item into, and what to record: the transforms, in the order to undo them."""
-        for extension in self.extensions:
-            stream = extension.transform_to(stream)
-        return stream, [extension.get_descriptor() for extension in reversed(self.extensions)]
-
-
-class ReaderTransforms:
-    def __init__(self, registry: Optional[ExtensionRegistry] = None) -> None:
-        self.registry = registry or ExtensionRegistry()
-
-    def undo(self, stream: IO[bytes], descriptors: Optional[list[str]]) -> IO[bytes]:
-        for extension in self.registry.from_descriptor_list(descriptors or []):
-            stream = extension.transform_from(stream)
-        return stream
-
-
 # --- writing ---
 
 
 def write(writer: Any, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-    """The items of a plan into files: one for each thread, or one for each item."""
+    """The items of a plan into files: one for each thread, or one for each item. Their names carry the save's id, so
+    that none of them is a file of the checkpoint that is replaced."""
     prefix = plan.storage_data.prefix
     if writer.single_file_per_rank:
         groups = _spread(plan.items, max(1, writer.thread_count))
@@ -82,7 +61,7 @@ def write(writer: Any, plan: SavePlan, planner: SavePlanner) -> list[WriteResult
         groups = [[item] for item in plan.items]
     jobs: queue.SimpleQueue[tuple[str, list[WriteItem]]] = queue.SimpleQueue()
     for i, group in enumerate(groups):
-        jobs.put((f"{prefix}{i}{DEFAULT_SUFFIX}", group))
+        jobs.put((f"{prefix}{i}.{writer.save_id}{DEFAULT_SUFFIX}", group))
     results: list[WriteResult] = []
     failures: list[BaseException] = []
 
@@ -131,6 +110,7 @@ def _spread(items: list[WriteItem], files: int) -> list[list[WriteItem]]:
 
 def _write_file(writer: Any, name: str, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
     results = []
+    writer.written.append(name)  # before it is there: what is half there goes too when the save fails
     with writer.fs.create_stream(writer.fs.concat_path(writer.path, name), "wb") as stream:
         for item in items:
             results.append(_write_item(writer, stream, name, item, planner.resolve_data(item)))
@@ -140,13 +120,12 @@ def _write_file(writer: Any, name: str, items: list[WriteItem], planner: SavePla
 
 def _write_item(writer: Any, stream: Any, name: str, item: WriteItem, data: Any) -> WriteResult:
     begin = stream.tell()
-    transformed, descriptors = writer.transforms.open(stream)
+    transformed, descriptors = writer.transforms.transform_save_stream(item, stream)
     if isinstance(data, io.BytesIO):
         transformed.write(data.getbuffer())
     else:
         torch.save(_on_cpu(data), transformed)
-    if transformed is not stream:
-        transformed.close()
+    transformed.close()
     length = stream.tell() - begin
     return WriteResult(item.index, length, _StorageInfo(name, begin, length, descriptors or None))
 
@@ -154,22 +133,102 @@ def _write_item(writer: Any, stream: Any, name: str, item: WriteItem, data: Any)
 def _make_durable(stream: Any, sync: bool) -> None:
     if not sync:
         return
+    stream.flush()
     try:
-        stream.flush()
-        os.fsync(stream.fileno())
-    except (AttributeError, io.UnsupportedOperation, OSError):
-        pass  # a stream to somewhere else, which is durable in its own way or not at all
+        descriptor = stream.fileno()
+    except (AttributeError, io.UnsupportedOperation):
+        return  # a stream to somewhere else, which is durable in its own way or not at all
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a pipe or a device has nothing to sync
+            raise
 
 
-def write_metadata(fs: Any, path: Any, metadata: Metadata, sync: bool) -> None:
-    """Beside the place first, then in place, so that there is never half a file."""
-    temporary = f"{path}.tmp"
-    with fs.create_stream(temporary, "wb") as stream:
-        pickle.dump(metadata, stream)
-        _make_durable(stream, sync)
-    if fs.exists(path):
-        fs.rm_file(path)
-    fs.rename(temporary, path)
+# --- the place of the old checkpoint ---
+
+
+class Replaced:
+    """The description that stands where a save will put its own, as it was when the save began."""
+
+    def __init__(self, fs: Any, folder: Any, name: str) -> None:
+        self.fs = fs
+        self.folder = folder
+        self.name = name
+        self.bytes = self._read(name)
+
+    def _path(self, name: str) -> Any:
+        return self.fs.concat_path(self.folder, name)
+
+    def _read(self, name: str) -> Optional[bytes]:
+        if not self.fs.exists(self._path(name)):
+            return None
+        with self.fs.create_stream(self._path(name), "rb") as stream:
+            return stream.read()
+
+    def publish(self, metadata: Metadata, save_id: str, sync: bool) -> None:
+        """The new description in the place of the old, whole, and only then the old files go."""
+        partial = f"{self.name}.{save_id[:16]}.cairn-partial"
+        try:
+            with self.fs.create_stream(self._path(partial), "wb") as stream:
+                stream.write(pickle.dumps(metadata))
+                _make_durable(stream, sync)
+            self._sync_folder(sync)
+            if self._read(self.name) != self.bytes:
+                raise error("conflict", f"{self._path(self.name)} has been replaced by another save in the meantime")
+            self.fs.rename(self._path(partial), self._path(self.name))
+        except BaseException:
+            remove(self.fs, self.folder, [partial])
+            raise
+        self._sync_folder(sync)
+        kept = {place.relative_path for place in metadata.storage_data.values()}
+        # The new checkpoint is there: what cannot be removed now lies about, and is no reason to fail.
+        with suppress(Exception):
+            remove(self.fs, self.folder, sorted(self._old_files() - kept - self._files_of_others()))
+
+    def is_published(self, save_id: str) -> bool:
+        now = self._read(self.name)
+        return now is not None and _engine.parse_metadata(now, self.name).save_id == save_id
+
+    def _old_files(self) -> set[str]:
+        if self.bytes is None:
+            return set()
+        old = _engine.parse_metadata(self.bytes, self.name)
+        names = {name for name in _files_of(old) if _DATA_FILE.fullmatch(name)}
+        if old.save_id is not None and _SAVE_ID.fullmatch(old.save_id):
+            names.add(f"{self.name.removesuffix('.metadata')}.cairn-manifest.{old.save_id}")
+        return {name for name in names if self.fs.exists(self._path(name))}
+
+    def _files_of_others(self) -> set[str]:
+        """What the other descriptions in the folder name: those of single ranks, or of all ranks together."""
+        if not hasattr(self.fs, "ls"):  # then only a name with a save's id is known to be one description's
+            return {name for name in self._old_files() if name.count(".") == 1}
+        listed = {os.path.basename(os.fspath(path)) for path in self.fs.ls(self.folder)}
+        others = [name for name in listed if _METADATA_FILE.fullmatch(name) and name != self.name]
+        return {file for name in others for file in _files_of(_engine.parse_metadata(self._read(name), name))}
+
+    def _sync_folder(self, sync: bool) -> None:
+        sync_directory = getattr(self.fs, "sync_directory", None)
+        if sync and sync_directory is not None:
+            sync_directory(self.folder)
+
+
+_DATA_FILE = re.compile(r"__[0-9]+_[0-9]+(\.[0-9a-f]{32})?\.distcp")
+_METADATA_FILE = re.compile(r"(__[0-9]+)?\.metadata")
+_SAVE_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def _files_of(description: Any) -> set[str]:
+    return {row[3] for row in description.places()}
+
+
+def remove(fs: Any, folder: Any, names: list[str]) -> None:
+    """As far as it goes: what stays is found by the next save or `cairn gc`."""
+    for name in names:
+        with suppress(Exception):
+            path = fs.concat_path(folder, name)
+            if fs.exists(path):
+                fs.rm_file(path)
 
 
 # --- reading ---
@@ -189,13 +248,15 @@ def read(reader: Any, plan: LoadPlan, planner: LoadPlanner) -> None:
 def _read_item(reader: Any, stream: Any, item: Any, planner: LoadPlanner) -> None:
     place = reader.storage_data[item.storage_index]
     view = _create_file_view(stream, place.offset, place.length)
-    data = io.BytesIO(reader.transforms.undo(view, getattr(place, "transform_descriptors", None)).read(-1))
+    descriptors = getattr(place, "transform_descriptors", None) or ()
+    data = io.BytesIO(reader.transforms.transform_load_stream(item, descriptors, view).read(-1))
     if item.type == LoadItemType.BYTE_IO:
         planner.load_bytes(item, data)
         return
     tensor = torch.load(data, map_location="cpu", weights_only=True)
     for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
-        tensor = tensor.narrow(dim, offset, length)
+        if tensor.size(dim) != length:  # a tensor of a class of its own may know no narrow
+            tensor = tensor.narrow(dim, offset, length)
     target = planner.resolve_tensor(item).detach()
     if target.size() != tensor.size():
         raise AssertionError(f"req {item.storage_index} mismatch sizes {target.size()} vs {tensor.size()}")

@@ -10,11 +10,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-import pickle
 import threading
 import uuid
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
@@ -28,6 +27,8 @@ from torch.distributed.checkpoint.filesystem import (
     _metadata_fn,
     _StorageInfo,
     _StoragePrefix,
+    _StorageReaderTransforms,
+    _StorageWriterTransforms,
 )
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
@@ -36,7 +37,8 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from .. import Error, _engine
-from . import _convert, _streams
+from .._errors import error as make_error
+from . import _convert, _objects, _streams
 from ._tensors import is_plain
 
 __all__ = ["FileSystemWriter", "FileSystemReader", "FileSystem", "FileSystemBase", "SerializationFormat"]
@@ -79,6 +81,14 @@ class FileSystem(FileSystemBase):
     def ls(self, path: str | os.PathLike) -> list[str]:
         return [str(each) for each in Path(path).iterdir()]
 
+    def sync_directory(self, path: str | os.PathLike) -> None:
+        """After it the names in the directory are as durable as the files."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
 
 @dataclasses.dataclass
 class _Prefix(_StoragePrefix):
@@ -111,8 +121,6 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         overwrite: bool = True,
         _extensions: Optional[Any] = None,
         serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
-        *args: Any,
-        **kwargs: Any,
     ) -> None:
         BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
         if serialization_format != SerializationFormat.TORCH_SAVE:
@@ -125,12 +133,15 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.per_thread_copy_ahead = per_thread_copy_ahead
         self.overwrite = overwrite
         self.serialization_format = serialization_format
-        self.transforms = _streams.WriterTransforms(_extensions)
+        self.transforms = _StorageWriterTransforms(_extensions)
         self.save_id = uuid.uuid4().hex
+        self._is_used = False
         self.is_coordinator = True
         self.rank: Optional[int] = None
         self.use_collectives = True
         self._engine_writer: Optional[Any] = None
+        self._replaced: Optional[_streams.Replaced] = None
+        self.written: list[str] = []  # files of this rank that may be there, of a save through streams
 
     # What the engine needs to do all by itself.
 
@@ -164,12 +175,20 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.rank = kwargs.get("rank")
         self.use_collectives = kwargs.get("use_collectives", True)
 
+    def _metadata_name(self) -> str:
+        return _metadata_fn if self.use_collectives else f"__{self.rank}{_metadata_fn}"
+
     def _metadata_path(self) -> str | os.PathLike:
-        name = _metadata_fn if self.use_collectives else f"__{self.rank}{_metadata_fn}"
-        return self.fs.concat_path(self.path, name)
+        return self.fs.concat_path(self.path, self._metadata_name())
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         self.fs.mkdir(self.path)
+        if self._is_used:  # by a save before, with no reset since; names must not meet
+            self.save_id, self._is_used = uuid.uuid4().hex, False
+        self._replaced, self.written = None, []
+        by_engine = self.why_open() is None and type(self).write_data is FileSystemWriter.write_data
+        if not by_engine and (self.is_coordinator or not self.use_collectives):
+            self._replaced = self._find_replaced()
         if self.fs.exists(self._metadata_path()):
             if not self.overwrite:
                 raise RuntimeError(f"Checkpoint already exists and self.overwrite={self.overwrite}.")
@@ -182,6 +201,9 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
             return plan
         return dataclasses.replace(plan, storage_data=_Prefix(f"__{self.rank}_", self.save_id))
 
+    def _find_replaced(self) -> _streams.Replaced:
+        return _streams.Replaced(self.fs, self.path, self._metadata_name())
+
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         return [
             plan
@@ -191,6 +213,8 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self.save_id = getattr(plan.storage_data, "save_id", "") or self.save_id
+        self._is_used = True
         if self.why_open() is None:
             results = self._write_by_engine(plan, planner)
         else:
@@ -200,10 +224,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         return future
 
     def _write_by_engine(self, plan: SavePlan, planner: SavePlanner) -> _Results:
-        prefix = plan.storage_data
-        rank = int(prefix.prefix.strip("_"))
-        self.save_id = getattr(prefix, "save_id", "") or self.save_id
-        self._set_up_engine(rank)
+        self._set_up_engine(int(plan.storage_data.prefix.strip("_")))
         items = plan.items
 
         def resolve(position: int) -> Any:
@@ -220,24 +241,31 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
 
     def _set_up_engine(self, rank: int) -> None:
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        options = self.engine_options()
         # Whether it may be overwritten was asked when the plan was prepared.
-        self._engine_writer = _engine.Writer(os.fspath(self.path), {**options, "overwrite": True})
+        options = {**self.engine_options(), "overwrite": True}
+        self._engine_writer = _engine.Writer(os.fspath(self.path), options)
         self._engine_writer.set_up(self.save_id, rank, max(world, 1), self.is_coordinator, self.use_collectives)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         metadata.version = CURRENT_DCP_VERSION
         metadata.storage_data = {each.index: each.storage_data for rank in results for each in rank}
         metadata.storage_meta = self.storage_meta()
-        if self.why_open() is not None:
-            return _streams.write_metadata(self.fs, self._metadata_path(), metadata, self.sync_files)
+        by_engine = self.why_open() is None and all(getattr(rank, "attachment", b"") for rank in results if rank)
+        if not by_engine:
+            # The data came through streams, or a subclass wrote it: there are no checksums, so there is no manifest.
+            self._engine_writer = None
+            replaced = self._replaced if self._replaced is not None else self._find_replaced()
+            replaced.publish(metadata, self.save_id, self.sync_files)
+            self.written = []
+            return
         if self._engine_writer is None:
             self._set_up_engine(self.rank or 0)
         ranks = [
             ([_convert.from_place(each.index, each.storage_data) for each in rank], getattr(rank, "attachment", b""))
             for rank in results
         ]
-        self._engine_writer.finish(*_convert.from_metadata(metadata), ranks)
+        entries, planner_data, extra = _convert.from_metadata(metadata)
+        self._engine_writer.finish(entries, planner_data, ranks, extra)
         self._engine_writer = None
 
     def abandon(self) -> None:
@@ -245,6 +273,10 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         if self._engine_writer is not None:
             self._engine_writer.abandon()
             self._engine_writer = None
+        names, self.written = self.written, []
+        with suppress(Exception):  # whether it is published cannot be told then: the files stay
+            if names and not self._find_replaced().is_published(self.save_id):
+                _streams.remove(self.fs, self.path, names)
 
     def storage_meta(self) -> Optional[StorageMeta]:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
@@ -267,7 +299,7 @@ class FileSystemReader(StorageReader):
         self.path = self.fs.init_path(path)
         self.storage_data: dict[Any, Any] = {}
         self.load_id = uuid.uuid4().hex
-        self.transforms = _streams.ReaderTransforms(_extension_registry)
+        self.transforms = _StorageReaderTransforms(_extension_registry)
         self._engine_reader: Optional[Any] = None
         self._own_places: Optional[dict[Any, Any]] = None  # what the engine read, if the engine did
         self._registry = _extension_registry
@@ -289,20 +321,32 @@ class FileSystemReader(StorageReader):
         self.load_id = uuid.uuid4().hex
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The checkpoint's description. Parsed by the engine, which runs nothing that is in the file; only what
-        a planner of the user's left there is unpickled, as torch does."""
+        """The checkpoint's description. Parsed by the engine, which runs nothing that is in the file; only what the
+        engine does not know is unpickled, as torch does: not with safe objects, which leave out what a planner of
+        the user's left there and refuse the rest."""
         rank = kwargs.get("rank")
         name = _metadata_fn if rank is None else f"__{rank}{_metadata_fn}"
         path = self.fs.concat_path(self.path, name)
-        metadata = None
-        if type(self.fs) is FileSystem and rank is None and os.path.exists(path):
-            reader = _engine.Reader(os.fspath(self.path))
-            metadata = _convert.to_metadata(reader.metadata())
-            if metadata is not None:
-                self._engine_reader, self._own_places = reader, metadata.storage_data
-        if metadata is None:
+
+        def bytes_of_file() -> bytes:
             with self.fs.create_stream(path, "rb") as stream:
-                metadata = pickle.load(stream)
+                return stream.read()
+
+        unpickle = _objects.unpickler(bytes_of_file)
+        try:
+            if type(self.fs) is FileSystem and rank is None and os.path.exists(path):
+                reader = _engine.Reader(os.fspath(self.path))
+                metadata = _convert.to_metadata(reader.metadata(), unpickle)
+                self._engine_reader, self._own_places = reader, metadata.storage_data
+            else:
+                metadata = _convert.to_metadata(_engine.parse_metadata(bytes_of_file(), os.fspath(path)), unpickle)
+        except Error as error:
+            if error.code != "unsupported":
+                raise
+            if unpickle is None:
+                message = f"{os.fspath(path)} holds what only unpickling could read, refused with safe=True: {error}"
+                raise make_error("unsupported", message) from None
+            metadata = unpickle()
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
@@ -320,6 +364,13 @@ class FileSystemReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        with _objects.guarded(planner):
+            self._read_data(plan, planner)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def _read_data(self, plan: LoadPlan, planner: LoadPlanner) -> None:
         places = self.storage_data
         by_engine = self.why_open() is None and self._engine_reader is not None and places is self._own_places
         if by_engine and all(self._is_known(places[item.storage_index]) for item in plan.items):
@@ -331,9 +382,6 @@ class FileSystemReader(StorageReader):
                 _streams.read(self, plan, planner)  # an item that only torch can read
         else:
             _streams.read(self, plan, planner)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
 
     @staticmethod
     def _is_known(place: _StorageInfo) -> bool:

@@ -12,6 +12,7 @@ from enum import Enum
 import torch.distributed.checkpoint.format_utils as _torch
 
 from .. import Error, convert
+from . import _objects
 from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 
 __all__ = [
@@ -37,8 +38,8 @@ def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike, torch_save_path: st
     try:
         convert(dcp_checkpoint_dir, torch_save_path, to="torch", overwrite=True)
     except Error as error:
-        if error.code != "unsupported":
-            raise
+        if error.code != "unsupported" or _objects.is_safe():
+            raise  # torch's own function unpickles
         _dcp_to_torch_save(dcp_checkpoint_dir, torch_save_path)  # tensors that only Python can put together
 
 
@@ -47,8 +48,8 @@ def torch_save_to_dcp(torch_save_path: str | os.PathLike, dcp_checkpoint_dir: st
     try:
         convert(torch_save_path, dcp_checkpoint_dir, to="dcp", overwrite=True)
     except Error as error:
-        if error.code != "unsupported":
-            raise
+        if error.code != "unsupported" or _objects.is_safe():
+            raise  # torch's own function unpickles
         _torch_save_to_dcp(torch_save_path, dcp_checkpoint_dir)  # files from before torch 1.6
 
 

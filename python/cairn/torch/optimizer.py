@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor import DTensor
 
 from .. import Error
+from . import _objects
 from ._tensors import place_of_dtensor
 from .state_dict_loader import _load_state_dict
 
@@ -54,6 +55,7 @@ def load_sharded_optimizer_state_dict(
             "load_sharded_optimizer_state_dict cuts tensors over the ranks of a process group: "
             "call torch.distributed.init_process_group first"
         )
+    _objects.require_safe_reader(storage_reader)
     metadata = storage_reader.read_metadata()
     cuts = _Cuts(model_state_dict)
     state: dict[str, Any] = {}

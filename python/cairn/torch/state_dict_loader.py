@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.planner import LoadPlanner
 from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
 
 from .. import Error
-from . import _dist, _native, _progress, _ways
+from . import _dist, _native, _objects, _progress, _ways
 from ._errors import CheckpointError
 from ._report import logger, reporting
 from ._stateful import Failed, is_stateful, made
@@ -112,6 +112,7 @@ def _load_state_dict(
                     raise
                 reason = f"only torch can read an item: {error.message}"
         report.update(way="open", because=reason)
+        _objects.require_safe_reader(storage_reader)
         planner = planner if planner is not None else DefaultLoadPlanner()
         _OpenLoad(state_dict, storage_reader, planner, process_group, coordinator_rank, no_dist).run()
 
@@ -138,7 +139,8 @@ class _OpenLoad:
             return self.reader.read_metadata()
         except Exception as error:  # noqa: BLE001 - a user's reader may raise anything
             first = error
-        if isinstance(first, Error) and not _dist.takes_kwargs(self.reader.read_metadata):
+        there_is_one = isinstance(first, Error) and first.code != "not_found"
+        if there_is_one or isinstance(first, Error) and not _dist.takes_kwargs(self.reader.read_metadata):
             raise first  # it says more than that there is none
         logger.info("Global metadata is not found. Falling back to rank local metadata.")
         second: Optional[BaseException] = None
@@ -170,4 +172,6 @@ class _OpenLoad:
         return self.reader.prepare_global_plan(self.planner.create_global_plan(plans))
 
     def _read(self, mine: Any) -> None:
-        self.reader.read_data(self.planner.finish_plan(mine), self.planner).wait()
+        plan = self.planner.finish_plan(mine)
+        with _objects.guarded(self.planner):
+            self.reader.read_data(plan, self.planner).wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import warnings
@@ -20,6 +21,7 @@ from ._report import reporting
 from ._stateful import Failed, is_stateful, made
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultSavePlanner
+from .filesystem import _Prefix
 
 __all__ = ["save_state_dict", "save", "async_save", "AsyncCheckpointerType", "AsyncSaveResponse"]
 
@@ -203,7 +205,11 @@ class _OpenSave:
         return self.writer.prepare_global_plan(plans)
 
     def _write(self, mine: Any) -> Any:
-        writing = self.writer.write_data(self.planner.finish_plan(mine), self.planner)
+        plan = self.planner.finish_plan(mine)
+        if isinstance(plan.storage_data, _Prefix) and isinstance(mine.storage_data, _Prefix):
+            # A plan that was kept from the last save has the last save's.
+            plan = dataclasses.replace(plan, storage_data=mine.storage_data)
+        writing = self.writer.write_data(plan, self.planner)
         writing.wait()
         return writing.value()
 
