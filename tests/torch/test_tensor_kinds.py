@@ -51,6 +51,8 @@ class Coded(torch.Tensor):
             return Coded(args[0].codes, args[0].scale)
         if name in ("clone", "_to_copy"):
             return Coded(args[0].codes.clone(), args[0].scale.clone())
+        if name == "is_pinned":
+            return False
         if name == "copy_":
             args[0].codes.copy_(args[1].codes)
             args[0].scale.copy_(args[1].scale)
