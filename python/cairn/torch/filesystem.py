@@ -36,7 +36,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from .. import Error, _engine
-from . import _convert, _streams
+from . import _convert, _objects, _streams
 from ._tensors import is_plain
 
 __all__ = ["FileSystemWriter", "FileSystemReader", "FileSystem", "FileSystemBase", "SerializationFormat"]
@@ -131,6 +131,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.rank: Optional[int] = None
         self.use_collectives = True
         self._engine_writer: Optional[Any] = None
+        self._finished_writer: Optional[Any] = None
 
     # What the engine needs to do all by itself.
 
@@ -238,7 +239,14 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
             for rank in results
         ]
         self._engine_writer.finish(*_convert.from_metadata(metadata), ranks)
-        self._engine_writer = None
+        self._finished_writer, self._engine_writer = self._engine_writer, None
+
+    def retire_collective(self) -> None:
+        """On the coordinator, when each rank has finished a checkpoint of its own: that takes the place of an earlier
+        one of all ranks together."""
+        if self._finished_writer is not None:
+            self._finished_writer.retire_collective()
+            self._finished_writer = None
 
     def abandon(self) -> None:
         """After a save that failed: what this rank wrote goes."""
@@ -295,9 +303,9 @@ class FileSystemReader(StorageReader):
         name = _metadata_fn if rank is None else f"__{rank}{_metadata_fn}"
         path = self.fs.concat_path(self.path, name)
         metadata = None
-        if type(self.fs) is FileSystem and rank is None and os.path.exists(path):
-            reader = _engine.Reader(os.fspath(self.path))
-            metadata = _convert.to_metadata(reader.metadata())
+        if type(self.fs) is FileSystem and os.path.exists(path):
+            reader = _engine.Reader(os.fspath(self.path), not _objects.is_safe())
+            metadata = _convert.to_metadata(reader.metadata(rank or 0))
             if metadata is not None:
                 self._engine_reader, self._own_places = reader, metadata.storage_data
         if metadata is None:

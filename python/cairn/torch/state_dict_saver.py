@@ -172,6 +172,11 @@ class _OpenSave:
         mine = self._global_plan([self._local_plan(False)])[0]
         metadata = self._finish([self._write(mine)])
         self.ranks.barrier()
+        retire = getattr(self.writer, "retire_collective", None)
+        if retire is not None and self.ranks.is_coordinator:
+            retire()
+        if retire is not None:
+            self.ranks.barrier()
         return metadata
 
     def _local_plan(self, use_collectives: bool) -> Any:
