@@ -44,8 +44,8 @@ class LazyMetadata(Metadata):
 
     _FIELDS = ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
 
-    def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None) -> None:
-        self.__dict__.update(_path=path, _save_id=save_id, _engine=engine)
+    def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None, rank: int = 0) -> None:
+        self.__dict__.update(_path=path, _save_id=save_id, _engine=engine, _rank=rank)
 
     def _made(self) -> Metadata:
         if "_metadata" not in self.__dict__:
@@ -54,7 +54,8 @@ class LazyMetadata(Metadata):
         return self.__dict__["_metadata"]
 
     def _read(self) -> Any:
-        engine = _engine.Reader(self.__dict__["_path"]).metadata()
+        reader = _engine.Reader(self.__dict__["_path"], not _objects.is_safe())
+        engine = reader.metadata(self.__dict__["_rank"])
         if self.__dict__["_save_id"] not in (None, engine.save_id):
             raise RuntimeError(f"the checkpoint in {self.__dict__['_path']} has been replaced since this save")
         return engine
@@ -166,7 +167,11 @@ def load(
     report: dict[str, Any],
 ) -> None:
     """Fills the tensors of the state in place and replaces its objects."""
-    options: dict[str, Any] = {"coordinator_rank": coordinator_rank, **_progress.engine_options()}
+    options: dict[str, Any] = {
+        "coordinator_rank": coordinator_rank,
+        "follow_links": not _objects.is_safe(),  # as torch does, unless the checkpoint is a stranger's
+        **_progress.engine_options(),
+    }
     flatten = True
     if planner is not None:
         flatten = planner.flatten_state_dict
@@ -188,5 +193,5 @@ def load(
     for name, value in objects.items():
         state.put(name, value)
     if planner is not None and type(reader) is FileSystemReader:
-        planner.metadata = LazyMetadata(path)
+        planner.metadata = LazyMetadata(path, rank=0 if no_dist else _dist.rank_in(process_group))
     report.update(read)
