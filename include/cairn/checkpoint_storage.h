@@ -83,6 +83,10 @@ class StorageWriter {
   // one step. Adds the places of the items to `metadata`.
   virtual void finish(Metadata& metadata, std::vector<WrittenData> all) = 0;
 
+  // On the coordinator of a save that is not collective, when finish() has returned on every rank: what the
+  // ranks wrote takes the place of an earlier checkpoint of all ranks together.
+  virtual void retire_collective() {}
+
   // On every rank when the save has failed, before or after write_data: what this rank wrote may go, unless
   // the checkpoint appeared all the same.
   virtual void abandon() noexcept {}
@@ -150,6 +154,8 @@ struct ReadOptions {
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   Limits limits = {};
   DeviceUse devices = {};  // as in WriteOptions
+  // Where load() itself opens the directory: files that are symbolic links are read, by their bare names.
+  bool follow_links = true;
 };
 
 // What read_data did, in bytes of files.

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,6 +56,8 @@ struct CreateOptions {
   std::uint64_t size = 0;  // how large the file will be, when that is known: reserved up front
   bool replace = false;    // take the place of a file of that name; otherwise commit() is Error(kConflict)
   bool durable = true;     // false: commit() does not wait for the disk
+  // Called by commit() at the last moment before the file appears; what it throws keeps it from appearing.
+  std::function<void()> last_check = {};
 };
 
 struct FileEntry {
@@ -63,12 +66,13 @@ struct FileEntry {
   bool operator==(const FileEntry&) const = default;
 };
 
-// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies
-// together with all that were forked from it meanwhile. May outlive its FileSystem.
+// A claim that one holder at a time can have. Given back when it is destroyed, and when its process dies;
+// those that were forked from it meanwhile have no part in it. May outlive its FileSystem.
 class FileLock {
  public:
   virtual ~FileLock() = default;
-  // False where the file system has no locks, so that nobody is kept out.
+  // False where nobody is kept out: the file system has no locks, or they end at the machine, so that
+  // somebody else holds this one too or may do so. Looks again each time it is asked.
   virtual bool is_exclusive() const = 0;
 };
 
@@ -85,6 +89,9 @@ class FileSystem {
   virtual std::shared_ptr<const ByteSource> open(std::string_view name) const = 0;
   virtual std::optional<FileEntry> stat(std::string_view name) const = 0;
   virtual std::vector<FileEntry> list() const = 0;  // by name; partial files too, directories not
+  // Tells the file that has this name now from those that had it before or will have it; cheap, and of no
+  // other meaning. nullopt when there is none, or when nobody can tell.
+  virtual std::optional<std::string> version_of(std::string_view /*name*/) const { return std::nullopt; }
 
   // In one step: the new name has the old file or the one it had before, at every instant.
   virtual void rename(std::string_view from, std::string_view to) = 0;

@@ -1,5 +1,6 @@
 // Loading into a TorchState.
 
+#include <filesystem>
 #include <utility>
 
 #include "cairn/cairn.h"
@@ -15,18 +16,18 @@ namespace {
 
 // Takes "torch_save" out of the options: who reads a file of torch.save, "every rank" or the "coordinator".
 // Null without it.
-std::unique_ptr<StorageReader> torch_save_reader_of(nb::dict& options, const std::string& path) {
+std::unique_ptr<StorageReader> torch_save_reader_of(nb::dict& options, const std::filesystem::path& path) {
   if (!options.contains("torch_save")) return nullptr;
   const std::string who = to_text(options["torch_save"]);
   options = nb::cast<nb::dict>(options.attr("copy")());
   options.attr("pop")("torch_save");
-  return torch_save_reader(path,
+  return torch_save_reader(path.string(),
                            {.who = who == "coordinator" ? FileReads::kCoordinator : FileReads::kEveryRank});
 }
 
 // With a `failure` the load fails on all ranks, for this one's exception.
 // Returns (report, {name: archive}): the tensors are filled, the objects are still to be unpickled.
-nb::tuple load_now(TorchState& state, const std::string& path, std::optional<PythonGroup*> group,
+nb::tuple load_now(TorchState& state, const std::filesystem::path& path, std::optional<PythonGroup*> group,
                    nb::dict options, nb::object failure) {
   std::atomic<bool> cancelled = false;  // a load is not cancelled; the signal waits for its end
   LoadOptions load_options;
@@ -39,7 +40,7 @@ nb::tuple load_now(TorchState& state, const std::string& path, std::optional<Pyt
   load_options.planner = &planner;
   StateDict values = state.flat();
   LoadResult result;
-  run_interruptibly([&] { result = load(values, path, load_options); }, cancelled);
+  run_interruptibly([&] { result = load(values, path.string(), load_options); }, cancelled);
   nb::dict report;
   report["needed"] = result.read.needed;
   report["read"] = result.read.read;

@@ -1,5 +1,6 @@
 // Saving a TorchState: now, or in the background.
 
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -39,7 +40,7 @@ class Begun {
   TorchSavePlanner& planner_;
 };
 
-nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::string& path,
+nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::filesystem::path& path,
                   std::optional<PythonGroup*> group, nb::object encode, nb::object resolve,
                   nb::dict options) {
   std::atomic<bool> cancelled = false;
@@ -51,7 +52,7 @@ nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::strin
   planner.begin(state, std::move(encode), std::move(resolve));
   const Begun begun(planner);
   SaveResult result;
-  run_interruptibly([&] { result = save(state.flat(), path, save_options); }, cancelled);
+  run_interruptibly([&] { result = save(state.flat(), path.string(), save_options); }, cancelled);
   return to_python(std::move(result));
 }
 
@@ -99,7 +100,7 @@ class Saver {
   }
 
   std::unique_ptr<Pending> save(nb::object self, nb::object state, nb::object planner,
-                                const std::string& path, nb::object encode, nb::object resolve,
+                                const std::filesystem::path& path, nb::object encode, nb::object resolve,
                                 nb::dict options) {
     auto pending = std::make_unique<Pending>(state, planner, std::move(self));
     auto& torch_state = nb::cast<TorchState&>(state);
@@ -112,7 +113,7 @@ class Saver {
     save_options.planner = &torch_planner;
     try {
       nb::gil_scoped_release release;
-      pending->set(saver_->async_save(torch_state.flat(), path, save_options));
+      pending->set(saver_->async_save(torch_state.flat(), path.string(), save_options));
     } catch (...) {
       torch_planner.end();
       throw;
@@ -218,7 +219,7 @@ void bind_save(nb::module_& m) {
       .def(nb::init<nb::object, nb::dict>(), "group"_a.none(), "options"_a)
       .def(
           "save",
-          [](nb::object self, nb::object state, nb::object planner, const std::string& path,
+          [](nb::object self, nb::object state, nb::object planner, const std::filesystem::path& path,
              nb::object encode, nb::object resolve, nb::dict options) {
             return nb::cast<Saver&>(self).save(self, std::move(state), std::move(planner), path,
                                                std::move(encode), std::move(resolve), std::move(options));

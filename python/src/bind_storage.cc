@@ -1,5 +1,6 @@
 // DCP's files for planners and storages that are written in Python: one writer, one reader, step by step.
 
+#include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -58,10 +59,10 @@ thread_local std::optional<Tensor> ItemPlanner::made_;
 
 class Writer {
  public:
-  Writer(const std::string& path, nb::dict options) {
+  Writer(const std::filesystem::path& path, nb::dict options) {
     WriteOptions write;
     apply(options, write);
-    writer_ = dcp_writer(posix_file_system(path, {.create = true}), write);
+    writer_ = dcp_writer(posix_file_system(path.string(), {.create = true}), write);
   }
   explicit Writer(std::unique_ptr<StorageWriter> writer) : writer_(std::move(writer)) {}
 
@@ -105,6 +106,7 @@ class Writer {
     writer_->finish(metadata, std::move(all));
   }
 
+  void retire_collective() { writer_->retire_collective(); }
   void abandon() { writer_->abandon(); }
 
  private:
@@ -147,7 +149,8 @@ class ItemDestinations final : public LoadPlanner {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : reader_(dcp_reader(posix_file_system(path))) {}
+  Reader(const std::filesystem::path& path, bool follow_links)
+      : reader_(dcp_reader(posix_file_system(path.string(), {.follow_links = follow_links}))) {}
   explicit Reader(std::unique_ptr<StorageReader> reader) : reader_(std::move(reader)) {}
 
   std::shared_ptr<Metadata> metadata(int rank, int world_size) {
@@ -201,32 +204,32 @@ std::shared_ptr<Metadata> parse_metadata(nb::bytes bytes, std::string name) {
 }
 
 // `file_of` is {fqn: number of its file}; `options` are those of a Writer.
-std::unique_ptr<Writer> make_hf_writer(const std::string& path, nb::dict file_of, bool sharded,
+std::unique_ptr<Writer> make_hf_writer(const std::filesystem::path& path, nb::dict file_of, bool sharded,
                                        nb::dict options) {
   HfWriteOptions write;
   apply(std::move(options), write.write);
   write.sharded = sharded;
   for (const auto& [fqn, index] : file_of) write.file_of[to_text(fqn)] = nb::cast<int>(index);
-  return std::make_unique<Writer>(hf_writer(posix_file_system(path, {.create = true}), write));
+  return std::make_unique<Writer>(hf_writer(posix_file_system(path.string(), {.create = true}), write));
 }
 
-void consolidate_shards(const std::string& source, const std::string& to, nb::dict file_of, int threads,
-                        std::optional<PythonGroup*> group, double seconds) {
+void consolidate_shards(const std::filesystem::path& source, const std::filesystem::path& to,
+                        nb::dict file_of, int threads, std::optional<PythonGroup*> group, double seconds) {
   ConsolidateOptions options;
   for (const auto& [fqn, index] : file_of) options.file_of[to_text(fqn)] = nb::cast<int>(index);
   options.threads = threads;
   if (group) options.group = *group;
   options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   std::atomic<bool> cancelled = false;
-  run_interruptibly([&] { consolidate(source, to, options); }, cancelled);
+  run_interruptibly([&] { consolidate(source.string(), to.string(), options); }, cancelled);
 }
 
 // With `dequantize_to`, the name of an element type, quantised tensors are read as such.
-std::unique_ptr<Reader> make_hf_reader(const std::string& path, nb::object dequantize_to,
+std::unique_ptr<Reader> make_hf_reader(const std::filesystem::path& path, nb::object dequantize_to,
                                        std::int64_t block) {
   HfReadOptions read;
   if (!dequantize_to.is_none()) read.dequantize = Dequantize{to_dtype(dequantize_to), block};
-  return std::make_unique<Reader>(hf_reader(posix_file_system(path, {.follow_links = true}), read));
+  return std::make_unique<Reader>(hf_reader(posix_file_system(path.string(), {.follow_links = true}), read));
 }
 
 }  // namespace
@@ -248,15 +251,16 @@ void bind_storage(nb::module_& m) {
       });
 
   nb::class_<Writer>(m, "Writer")
-      .def(nb::init<const std::string&, nb::dict>(), "path"_a, "options"_a)
+      .def(nb::init<const std::filesystem::path&, nb::dict>(), "path"_a, "options"_a)
       .def("set_up", &Writer::set_up, "save_id"_a, "rank"_a, "world_size"_a, "is_coordinator"_a,
            "collective"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("write", &Writer::write, "items"_a, "resolve"_a)
       .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a, "extra"_a = nb::dict())
+      .def("retire_collective", &Writer::retire_collective, nb::call_guard<nb::gil_scoped_release>())
       .def("abandon", &Writer::abandon, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Reader>(m, "Reader")
-      .def(nb::init<const std::string&>(), "path"_a)
+      .def(nb::init<const std::filesystem::path&, bool>(), "path"_a, "follow_links"_a = true)
       .def("metadata", &Reader::metadata, "rank"_a = 0, "world_size"_a = 1,
            nb::call_guard<nb::gil_scoped_release>())
       .def("read", &Reader::read, "items"_a, "resolve"_a, "commit"_a);
@@ -269,7 +273,10 @@ void bind_storage(nb::module_& m) {
         "group"_a.none() = nb::none(), "seconds"_a = 1800.0);
   m.def(
       "torch_save_reader",
-      [](const std::string& path) { return std::make_unique<Reader>(torch_save_reader(path)); }, "path"_a);
+      [](const std::filesystem::path& path) {
+        return std::make_unique<Reader>(torch_save_reader(path.string()));
+      },
+      "path"_a);
   m.def("hf_writer", make_hf_writer, "path"_a, "file_of"_a, "sharded"_a, "options"_a);
   m.def("hf_reader", make_hf_reader, "path"_a, "dequantize_to"_a.none() = nb::none(), "block"_a = 128);
 }

@@ -127,6 +127,8 @@ void apply(nb::dict options, LoadOptions& load) {
       load.plan.allow_partial_load = nb::cast<bool>(value);
     else if (name == "flatten")
       load.plan.flatten_state_dict = nb::cast<bool>(value);
+    else if (name == "follow_links")
+      load.read.follow_links = nb::cast<bool>(value);
     else if (name == "read_once")
       load.plan.replicas = nb::cast<bool>(value) ? ReplicaReads::kReadOnce : ReplicaReads::kReadAll;
     else

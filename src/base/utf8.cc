@@ -21,20 +21,37 @@ Lead lead_of(unsigned char lead) {
   return {0, 0, 0};
 }
 
+// The bytes of the character that the text begins with; 0 when it begins with none.
+std::size_t character_of(std::string_view text) {
+  const Lead lead = lead_of(static_cast<unsigned char>(text[0]));
+  const auto length = static_cast<std::size_t>(lead.length);
+  if (text.size() < length) return 0;
+  for (std::size_t k = 1; k < length; ++k) {
+    const auto c = static_cast<unsigned char>(text[k]);
+    if (k == 1 ? (c < lead.low || c > lead.high) : (c & 0xC0U) != 0x80U) return 0;
+  }
+  return length;
+}
+
 }  // namespace
 
 bool is_utf8_beyond_ascii(std::string_view text) {
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const Lead lead = lead_of(static_cast<unsigned char>(text[i]));
-    if (lead.length == 0 || text.size() - i < static_cast<std::size_t>(lead.length)) return false;
-    for (int k = 1; k < lead.length; ++k) {
-      const auto c = static_cast<unsigned char>(text[i + static_cast<std::size_t>(k)]);
-      if (k == 1 ? (c < lead.low || c > lead.high) : (c & 0xC0U) != 0x80U) return false;
-    }
-    i += static_cast<std::size_t>(lead.length);
+  while (!text.empty()) {
+    const std::size_t length = character_of(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
   }
   return true;
+}
+
+std::string to_utf8(std::string_view text) {
+  std::string valid;
+  while (!text.empty()) {
+    const std::size_t length = character_of(text);
+    valid += length == 0 ? "\xEF\xBF\xBD" : text.substr(0, length);
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return valid;
 }
 
 }  // namespace cairn

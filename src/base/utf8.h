@@ -1,8 +1,9 @@
-// Is this valid UTF-8?
+// Is this valid UTF-8? And what is left of it that is.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -21,5 +22,8 @@ inline bool is_utf8(std::string_view text) {
     if ((static_cast<unsigned char>(*p) & 0x80U) != 0) return is_utf8_beyond_ascii({p, n});
   return true;
 }
+
+// The text with U+FFFD in the place of each byte that belongs to no character.
+std::string to_utf8(std::string_view text);
 
 }  // namespace cairn

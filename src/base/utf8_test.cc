@@ -26,5 +26,10 @@ TEST(Utf8, WhatUnicodeForbidsIsNot) {
   }
 }
 
+TEST(Utf8, BytesOfNoCharacterAreReplaced) {
+  EXPECT_EQ(to_utf8("run/\xc3\xa4-7"), "run/\xc3\xa4-7");
+  EXPECT_EQ(to_utf8("x\xff/\xc3"), "x\xef\xbf\xbd/\xef\xbf\xbd");
+}
+
 }  // namespace
 }  // namespace cairn

@@ -67,6 +67,13 @@ AsyncSaver::AsyncSaver(AsyncOptions options) try
 }
 
 AsyncSaver::~AsyncSaver() {
+  if (!exit_->is_of_this_process()) {
+    // Its threads run in the process this one was forked from, and may have held any lock at that moment.
+    (void)exit_.release();
+    (void)worker_.release();
+    (void)own_stager_.release();
+    return;
+  }
   exit_.reset();
   end_saves();
 }

@@ -94,7 +94,7 @@ class DcpCheckpoint::Reader final : public ChunkReader {
 std::unique_ptr<Checkpoint> open_checked_dcp(std::shared_ptr<const Directory> directory,
                                              const std::vector<std::string>& metadata_files,
                                              const Limits& limits, std::shared_ptr<SourceChecks> checks) {
-  const auto files = posix_file_system(directory->path());
+  const auto files = posix_file_system(directory->path(), {.follow_links = true});
   std::vector<Metadata> parsed;
   const std::string bytes = fetch_dcp_description(*files, true, limits, &parsed);
   Description description = read_description(bytes, files->root(), true, limits, std::move(parsed));
@@ -112,7 +112,7 @@ std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
   std::vector<Metadata> parts;
   std::vector<std::string> manifests;
   for (const std::string& name : metadata_files) {
-    const auto source = open_file_beneath(*directory, name);
+    const auto source = open_file_beneath(*directory, name, Links::kFollow);
     try {
       parts.push_back(read_dcp_metadata(*source, limits));
       ManifestClaim claim = manifest_of(parts.back(), name);
@@ -135,7 +135,7 @@ DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadat
       manifests_(std::move(manifests)),
       checks_(std::move(checks)),
       open_items_(checks_ == nullptr ? nullptr : std::make_unique<OpenItems>(4 * checks_->item_bytes())),
-      open_files_(std::move(directory), limits, Links::kRefuse, kMostOpen, wrap_with(checks_.get())),
+      open_files_(std::move(directory), limits, Links::kFollow, kMostOpen, wrap_with(checks_.get())),
       limits_(limits) {
   summarize();
 }
@@ -193,7 +193,7 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
     std::uint64_t& needed = files[storage.file_id(i)].needed;
     needed = std::max(needed, as_size(storage.offset(i)) + as_size(storage.length(i)));
   }
-  add_directory_listing(open_files_.root(), Links::kRefuse, files);
+  add_directory_listing(open_files_.root(), Links::kFollow, files);
   SetOfNames<std::string_view> own(metadata_files_.begin(), metadata_files_.end());
   own.insert(manifests_.begin(), manifests_.end());
   for (FileSummary& file : files) {
@@ -207,7 +207,8 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
 std::vector<std::pair<std::string, std::string>> DcpCheckpoint::facts() const {
   bool manifest = !manifests_.empty();
   try {
-    for (const std::string& name : manifests_) (void)open_file_beneath(open_files_.root(), name);
+    for (const std::string& name : manifests_)
+      (void)open_file_beneath(open_files_.root(), name, Links::kFollow);
   } catch (const Error&) {
     manifest = false;
   }

@@ -20,6 +20,11 @@ namespace cairn {
 // kCorrupt when ranks disagree on what a name is. Takes them in rank order; must not be empty.
 Metadata merge_rank_local(std::vector<Metadata> ranks);
 
+// The same as one rank sees it, whose part is ranks[own]: what it has itself is its own. Chunks of the others
+// fill in what it lacks of a tensor of the same size and type; what contradicts it is ignored, and so are
+// names that it does not have and on which the others disagree.
+Metadata merge_for_rank(std::vector<Metadata> ranks, std::size_t own);
+
 // For each entry of state_dict_metadata: how many files hold it, and the length of its first stored item.
 struct StoredExtent {
   std::uint32_t files = 0;

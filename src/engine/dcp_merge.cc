@@ -1,6 +1,7 @@
 // Checkpoints whose ranks each wrote metadata of their own (torch's use_collectives=False).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -33,6 +34,28 @@ class Merge {
     }
     if (all_.foreign_storage_data.is<None>())
       all_.foreign_storage_data = std::move(rank.foreign_storage_data);
+  }
+
+  // What the first rank has of a tensor, where the chunks of the others do not lie beside it.
+  void drop_overlaps(const std::vector<std::size_t>& first_chunks) {
+    for (std::size_t i = 0; i < first_chunks.size(); ++i) {
+      auto* tensor = std::get_if<TensorStorageMetadata>(&all_.state_dict_metadata[i].second);
+      if (tensor == nullptr || tensor->chunks.size() == first_chunks[i]) continue;
+      const auto problem = find_cover_problem(tensor->size, tensor->chunks);
+      if (!problem || problem->kind != CoverProblem::Kind::kOverlap) continue;
+      tensor->chunks.resize(first_chunks[i]);
+      std::erase_if(tensor->chunk_extra, [&](const auto& extra) { return extra.first >= first_chunks[i]; });
+    }
+  }
+
+  // How many chunks each entry has so far.
+  std::vector<std::size_t> chunk_counts() const {
+    std::vector<std::size_t> counts;
+    for (const auto& [name, entry] : all_.state_dict_metadata) {
+      const auto* tensor = std::get_if<TensorStorageMetadata>(&entry);
+      counts.push_back(tensor == nullptr ? 0 : tensor->chunks.size());
+    }
+    return counts;
   }
 
   Metadata take() { return std::move(all_); }
@@ -91,7 +114,65 @@ class Merge {
   SetOfNames<std::string> paths_;
 };
 
+bool agree(const StorageMetadata& a, const StorageMetadata& b) {
+  if (a.index() != b.index()) return false;
+  const auto* one = std::get_if<TensorStorageMetadata>(&a);
+  if (one == nullptr) return true;
+  const auto& other = std::get<TensorStorageMetadata>(b);
+  return one->size == other.size && one->properties.dtype == other.properties.dtype;
+}
+
+// The metadata without the entries of these names.
+Metadata without(Metadata metadata, const SetOfNames<std::string>& names) {
+  if (names.empty()) return metadata;
+  std::erase_if(metadata.state_dict_metadata, [&](const auto& entry) { return names.contains(entry.first); });
+  StorageData places;
+  for (std::size_t i = 0; i < metadata.storage_data.size(); ++i)
+    if (!names.contains(std::string(metadata.storage_data.fqn(i))))
+      places.add(metadata.storage_data.index(i), metadata.storage_data.info(i));
+  metadata.storage_data = std::move(places);
+  if (const auto* paths = std::get_if<PathMap>(&metadata.planner_data)) {
+    PathMap rest;
+    for (std::size_t i = 0; i < paths->size(); ++i)
+      if (!names.contains(std::string(paths->fqn(i)))) rest.add(std::string(paths->fqn(i)), paths->path(i));
+    metadata.planner_data = std::move(rest);
+  }
+  return metadata;
+}
+
+// Of each rank but the first, the names that contradict the first's, or others' where the first has none.
+std::vector<SetOfNames<std::string>> contradictions(const std::vector<Metadata>& ranks) {
+  MapByName<std::string, const StorageMetadata*> known;
+  for (const auto& [name, entry] : ranks.front().state_dict_metadata) known.emplace(name, &entry);
+  MapByName<std::string, const StorageMetadata*> others;
+  SetOfNames<std::string> disputed;
+  std::vector<SetOfNames<std::string>> found(ranks.size());
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    for (const auto& [name, entry] : ranks[i].state_dict_metadata) {
+      const auto mine = known.find(name);
+      if (mine != known.end()) {
+        if (!agree(*mine->second, entry)) found[i].insert(name);
+      } else if (!agree(*others.emplace(name, &entry).first->second, entry)) {
+        disputed.insert(name);
+      }
+    }
+  }
+  for (SetOfNames<std::string>& names : found) names.insert(disputed.begin(), disputed.end());
+  return found;
+}
+
 }  // namespace
+
+Metadata merge_for_rank(std::vector<Metadata> ranks, std::size_t own) {
+  std::rotate(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(own),
+              ranks.begin() + static_cast<std::ptrdiff_t>(own) + 1);
+  const std::vector<SetOfNames<std::string>> left_out = contradictions(ranks);
+  Merge merge(std::move(ranks.front()));
+  const std::vector<std::size_t> own_chunks = merge.chunk_counts();
+  for (std::size_t i = 1; i < ranks.size(); ++i) merge.add(without(std::move(ranks[i]), left_out[i]));
+  merge.drop_overlaps(own_chunks);
+  return merge.take();
+}
 
 Metadata merge_rank_local(std::vector<Metadata> ranks) {
   Merge merge(std::move(ranks.front()));

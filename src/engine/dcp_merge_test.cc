@@ -42,6 +42,46 @@ TEST_F(RankLocal, JoinsChunksAndCountsReplicasOnce) {
   EXPECT_EQ(std::get<PathMap>(checkpoint.metadata()->planner_data).size(), 4u);
 }
 
+TEST_F(RankLocal, WhatARankHasItselfIsItsOwn) {
+  std::vector<Metadata> ranks;
+  for (const int number : {0, 1}) ranks.push_back(rank(number));
+  const DcpCheckpoint seen(Directory::open(folder.path()), merge_for_rank(ranks, 1),
+                           {"__0.metadata", "__1.metadata"}, Limits{});
+  EXPECT_EQ(seen.object("step"), Value(1));
+  EXPECT_EQ(seen.chunks(*seen.find_tensor("same")).front().file, "__1_0.distcp");
+  EXPECT_EQ(floats(seen.read("w")), (std::vector<float>{0, 1, 2, 3})) << "the other half fills in";
+}
+
+TEST_F(RankLocal, WhatContradictsARanksOwnIsIgnored) {
+  std::vector<Metadata> ranks;
+  for (const int number : {0, 1}) ranks.push_back(rank(number));
+  std::get<TensorStorageMetadata>(ranks[0].state_dict_metadata[0].second).size = {5};
+  ranks[0].state_dict_metadata[1].second = BytesStorageMetadata{};
+  const Metadata seen = merge_for_rank(ranks, 1);
+  const auto& w = std::get<TensorStorageMetadata>(seen.state_dict_metadata[0].second);
+  EXPECT_EQ(w.size, (Shape{4}));
+  EXPECT_EQ(w.chunks, (std::vector<Box>{{{2}, {2}}}));
+  EXPECT_TRUE(std::holds_alternative<TensorStorageMetadata>(seen.state_dict_metadata[1].second));
+}
+
+TEST_F(RankLocal, NamesOnWhichOthersDisagreeAreLeftOut) {
+  std::vector<Metadata> ranks;
+  for (const int number : {0, 1, 1}) ranks.push_back(rank(number));
+  ranks[2].state_dict_metadata[3].second = TensorStorageMetadata{{}, {1}, {}, {}, {}};
+  const Metadata seen = merge_for_rank(ranks, 0);
+  for (const auto& [name, entry] : seen.state_dict_metadata) EXPECT_NE(name, "only.one");
+  EXPECT_EQ(std::get<PathMap>(seen.planner_data).size(), 3U);
+}
+
+TEST_F(RankLocal, ChunksOfOthersDoNotLieOverARanksOwn) {
+  std::vector<Metadata> ranks;
+  for (const int number : {0, 1}) ranks.push_back(rank(number));
+  std::get<TensorStorageMetadata>(ranks[0].state_dict_metadata[0].second).chunks[0] = {{0}, {3}};
+  const Metadata seen = merge_for_rank(ranks, 1);
+  const auto& w = std::get<TensorStorageMetadata>(seen.state_dict_metadata[0].second);
+  EXPECT_EQ(w.chunks, (std::vector<Box>{{{2}, {2}}}));
+}
+
 TEST_F(RankLocal, RefusesRanksThatDisagree) {
   std::vector<Metadata> ranks;
   ranks.push_back(rank(0));

@@ -32,11 +32,18 @@ const Metadata& DcpReader::set_up_storage_reader(std::string description, const 
   std::vector<Metadata> parsed = std::exchange(fetched_, {});
   if (!own) parsed.clear();
   description_ = read_description(description, files_->root(), options_.verify != Verify::kNone,
-                                  options_.limits, std::move(parsed));
+                                  options_.limits, std::move(parsed), role.rank);
   names_ = NameTable();
   names_.reserve(description_.metadata.state_dict_metadata.size());
   for (const auto& [name, entry] : description_.metadata.state_dict_metadata) names_.intern(name);
   return description_.metadata;
+}
+
+// What has one name on two ranks need not be the same when each saved its own.
+std::vector<LoadPlan> DcpReader::prepare_global_plan(std::vector<LoadPlan> plans) {
+  if (description_.rank_local)
+    for (LoadPlan& plan : plans) plan.shared.clear();
+  return plans;
 }
 
 const ManifestFile* DcpReader::sums_of(const std::string& file) const {

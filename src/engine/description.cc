@@ -207,6 +207,19 @@ Manifest read_part_manifest(const DescriptionPart& part, const Metadata& metadat
   return manifest;
 }
 
+// Which of the parts of a rank-local checkpoint is this rank's.
+std::size_t part_of(const std::vector<DescriptionPart>& parts, int rank, const std::string& root) {
+  const std::string name = metadata_name(rank);
+  const auto own = std::find_if(parts.begin(), parts.end(),
+                                [&](const DescriptionPart& part) { return part.name == name; });
+  if (own != parts.end()) return static_cast<std::size_t>(own - parts.begin());
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("each of {} ranks saved a checkpoint of its own here (use_collectives=False), and "
+                          "rank {} was not among them: there is no {}",
+                          parts.size(), rank, name))
+      .in_file(root);
+}
+
 }  // namespace
 
 ManifestClaim manifest_of(const Metadata& metadata, std::string_view name) {
@@ -260,10 +273,12 @@ std::string fetch_dcp_description(const FileSystem& files, bool manifests, const
 }
 
 Description read_description(std::string_view bytes, const std::string& root, bool verify,
-                             const Limits& limits, std::vector<Metadata> parsed) {
+                             const Limits& limits, std::vector<Metadata> parsed, std::optional<int> rank) {
   Description description;
   std::vector<Metadata> all;
   const std::vector<DescriptionPart> parts = cut(bytes);
+  description.rank_local = parts.front().name != kMetadataName;
+  const std::size_t own = rank && description.rank_local ? part_of(parts, *rank, root) : 0;
   for (const DescriptionPart& part : parts) {
     const bool known = parsed.size() == parts.size();
     all.push_back(known ? std::move(parsed[all.size()]) : parse(part, root, limits));
@@ -282,7 +297,9 @@ Description read_description(std::string_view bytes, const std::string& root, bo
       description.sums.insert_or_assign(std::move(name), std::move(file));
     }
   }
-  description.metadata = all.size() == 1 ? std::move(all.front()) : merge_rank_local(std::move(all));
+  description.metadata = all.size() == 1 ? std::move(all.front())
+                         : rank          ? merge_for_rank(std::move(all), own)
+                                         : merge_rank_local(std::move(all));
   return description;
 }
 

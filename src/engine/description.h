@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,14 +44,17 @@ std::string fetch_dcp_description(const FileSystem& files, bool manifests, const
 // A description, understood.
 struct Description {
   Metadata metadata;
+  bool rank_local = false;  // each rank has a part of its own, so that ranks may differ in what a name is
   bool has_manifest = false;
   MapByName<std::string, ManifestFile> sums;  // by data file; without the items
 };
 
 // `root` is what to call the checkpoint in messages. Error(kCorrupt) for bytes that fetch_dcp_description
 // never makes, and when metadata and manifest do not belong together or have changed. `parsed` is what
-// fetch_dcp_description made of the same bytes, or empty.
+// fetch_dcp_description made of the same bytes, or empty. With `rank` a rank-local checkpoint is described as
+// this rank sees it, its own part first: Error(kNotFound) when it has none.
 Description read_description(std::string_view bytes, const std::string& root, bool verify,
-                             const Limits& limits, std::vector<Metadata> parsed = {});
+                             const Limits& limits, std::vector<Metadata> parsed = {},
+                             std::optional<int> rank = std::nullopt);
 
 }  // namespace cairn

@@ -48,7 +48,8 @@ GcReport collect(FileSystem& files, const GcOptions& options) {
   const auto lock = files.lock(lock_name());
   if (!lock->is_exclusive() && !options.dry_run && !options.force) {
     throw Error(ErrorCode::kUnsupported,
-                "this file system has no locks: make sure that no save is under way here, and use force")
+                "the lock keeps nobody out here: the file system has no locks, or none that reach other "
+                "machines. Make sure that no save is under way here, and use force")
         .in_file(files.root());
   }
   CAIRN_POINT("gc.locked");
@@ -75,7 +76,9 @@ GcReport gc(FileSystem& files, const GcOptions& options) {
 }
 
 GcReport gc(const std::string& path, const GcOptions& options) {
-  return with_typed_errors([&] { return collect(*posix_file_system(path), options); });
+  // A link that stands for metadata is read by a load: what it names is in use.
+  return with_typed_errors(
+      [&] { return collect(*posix_file_system(path, {.follow_links = true}), options); });
 }
 
 }  // namespace cairn

@@ -70,7 +70,8 @@ class Loading {
 
   StorageReader& reader() {
     if (reader_ == nullptr) {
-      own_reader_ = dcp_reader(std::shared_ptr<const FileSystem>(posix_file_system(id_)), options_.read);
+      own_reader_ =
+          dcp_reader(posix_file_system(id_, {.follow_links = options_.read.follow_links}), options_.read);
       reader_ = own_reader_.get();
     }
     return *reader_;

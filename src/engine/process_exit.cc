@@ -35,10 +35,12 @@ ProcessExit::~ProcessExit() {
   std::erase(living().all, this);
 }
 
+bool ProcessExit::is_of_this_process() const { return process_ == ::getpid(); }
+
 void ProcessExit::finish_all() {
   const std::lock_guard lock(living().mutex);
   for (const ProcessExit* one : living().all)
-    if (one->process_ == ::getpid()) one->finish_();
+    if (one->is_of_this_process()) one->finish_();
 }
 
 }  // namespace cairn

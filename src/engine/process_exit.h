@@ -17,6 +17,8 @@ class ProcessExit {
   ProcessExit& operator=(const ProcessExit&) = delete;
   ~ProcessExit();  // waits for a `finish` that is under way
 
+  bool is_of_this_process() const;  // not one that it was forked from
+
  private:
   static void finish_all();
 

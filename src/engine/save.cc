@@ -85,6 +85,7 @@ class Saving {
         write(mine);
       } else {
         steps_.all_gather("save", [&] { return alone(); });
+        retire_collective();
       }
     } catch (const UnheardError&) {
       // The others may have finished: what is on storage tells. If not, they may still be at it. A writer
@@ -245,6 +246,15 @@ class Saving {
     written.push_back(write_plan(std::move(plans.front())));
     finish(std::move(written));
     return {};
+  }
+
+  // Every rank has its own part now. Those that return before the old checkpoint of all ranks has gone would
+  // load that.
+  void retire_collective() {
+    steps_.all_gather("retire", [&] {
+      if (role_.is_coordinator) writer_->retire_collective();
+      return std::string();
+    });
   }
 
   std::atomic<bool> stop_ = false;  // among several ranks: somebody has cancelled or failed

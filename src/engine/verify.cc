@@ -192,7 +192,7 @@ VerifyReport verify_files(const FileSystem& files, const VerifyOptions& options)
 VerifyReport verify_path(const std::string& path, const VerifyOptions& options) {
   const bool directory = is_directory(path);
   if (directory) {
-    const auto files = posix_file_system(path);
+    const auto files = posix_file_system(path, {.follow_links = true});
     const std::vector<FileEntry> entries = files->list();
     const std::vector<FileEntry> metadata = find_metadata(entries);
     if (!metadata.empty()) return verify_dcp(*files, entries, metadata, options);

@@ -13,6 +13,7 @@
 #include "base/crew.h"
 #include "base/source.h"
 #include "base/trial.h"
+#include "base/utf8.h"
 #include "cairn/checkpoint_storage.h"
 #include "cairn/error.h"
 #include "storage/dcp_names.h"
@@ -52,7 +53,7 @@ class DcpWriter final : public StorageWriter {
 
   std::optional<StorageMeta> storage_meta() const override {
     StorageMeta meta;
-    meta.checkpoint_id = files_->root();
+    meta.checkpoint_id = to_utf8(files_->root());
     meta.save_id = to_string(role_.save_id);
     meta.has_modules = true;
     return meta;
@@ -65,6 +66,8 @@ class DcpWriter final : public StorageWriter {
     publication_.reset();
     if (role.is_coordinator || !role.collective)
       publication_ = std::make_unique<Publication>(*files_, role.save_id, options_, local_rank());
+    earlier_.reset();
+    if (role.is_coordinator && !role.collective) earlier_.emplace(*files_, options_.durable);
   }
 
   std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
@@ -88,6 +91,10 @@ class DcpWriter final : public StorageWriter {
     CAIRN_POINT("finish.before_publish");
     written_.push_back(manifest_name(role_.save_id, local_rank()));
     publication_->publish(metadata, std::move(sums), role_.deadline);
+  }
+
+  void retire_collective() override {
+    if (earlier_) earlier_->retire();
   }
 
   void abandon() noexcept override {
@@ -155,7 +162,8 @@ class DcpWriter final : public StorageWriter {
   LazyDriver devices_;
   WriterRole role_;
   std::unique_ptr<Publication> publication_;
-  std::vector<std::string> written_;  // files of this rank that may be there
+  std::optional<EarlierCollective> earlier_;  // on the coordinator of a rank-local save
+  std::vector<std::string> written_;          // files of this rank that may be there
   std::vector<std::string> warnings_;
 
   std::mutex mutex_;  // guards what the writing threads share, below

@@ -100,6 +100,9 @@ class FaultyFileSystem final : public FileSystem {
   std::vector<FileEntry> list() const override {
     return guarded(*faults_, {FileCall::kList, root()}, [&] { return inner_->list(); });
   }
+  std::optional<std::string> version_of(std::string_view name) const override {
+    return guarded(*faults_, {FileCall::kStat, std::string(name)}, [&] { return inner_->version_of(name); });
+  }
   void rename(std::string_view from, std::string_view to) override {
     guarded(*faults_, {FileCall::kRename, std::string(from)}, [&] { inner_->rename(from, to); });
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -16,10 +17,16 @@
 namespace cairn {
 namespace {
 
+std::uint64_t next_version() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
 // The bytes of one file. Writers hold the lock for each copy; a committed file is never written again.
 struct Contents {
   std::mutex mutex;
   std::vector<std::byte> bytes;
+  const std::uint64_t version = next_version();
 };
 using Files = std::map<std::string, std::shared_ptr<Contents>, std::less<>>;
 
@@ -75,6 +82,7 @@ class MemoryFileSystem final : public FileSystem {
   std::shared_ptr<const ByteSource> open(std::string_view name) const override;
   std::optional<FileEntry> stat(std::string_view name) const override;
   std::vector<FileEntry> list() const override;
+  std::optional<std::string> version_of(std::string_view name) const override;
   void rename(std::string_view from, std::string_view to) override;
   void remove(std::string_view name) override;
   void sync_directory() override {}
@@ -101,7 +109,7 @@ class MemoryFileSystem final : public FileSystem {
 class MemoryFileSystem::Writer final : public FileWriter {
  public:
   Writer(const MemoryFileSystem& files, std::string_view name, const CreateOptions& options)
-      : mutex_(files.mutex_), files_(files.files_), name_(name), replace_(options.replace) {
+      : mutex_(files.mutex_), files_(files.files_), name_(name), options_(options) {
     contents_->bytes.reserve(options.size);
   }
 
@@ -126,8 +134,9 @@ class MemoryFileSystem::Writer final : public FileWriter {
   }
 
   void commit() override {
+    if (options_.last_check) options_.last_check();
     const std::lock_guard lock(*mutex_);
-    if (!replace_ && files_->contains(name_)) {
+    if (!options_.replace && files_->contains(name_)) {
       throw Error(ErrorCode::kConflict, "there is a file of this name already").in_file(name_);
     }
     (*files_)[name_] = contents_;
@@ -137,7 +146,7 @@ class MemoryFileSystem::Writer final : public FileWriter {
   std::shared_ptr<std::mutex> mutex_;
   std::shared_ptr<Files> files_;
   std::string name_;
-  bool replace_;
+  CreateOptions options_;
   std::shared_ptr<Contents> contents_ = std::make_shared<Contents>();
 };
 
@@ -168,6 +177,13 @@ std::vector<FileEntry> MemoryFileSystem::list() const {
   std::vector<FileEntry> entries;
   for (const auto& [name, contents] : *files_) entries.push_back({name, contents->bytes.size()});
   return entries;
+}
+
+std::optional<std::string> MemoryFileSystem::version_of(std::string_view name) const {
+  const std::lock_guard lock(*mutex_);
+  const auto found = files_->find(name);
+  if (found == files_->end()) return std::nullopt;
+  return std::to_string(found->second->version);
 }
 
 void MemoryFileSystem::rename(std::string_view from, std::string_view to) {

@@ -50,7 +50,10 @@ IoPath path_from_environment() {
 
 void sync_descriptor(int fd, const std::string& path) {
   if (CAIRN_BUG("no-directory-sync")) return;
-  if (::fsync(fd) != 0) fail("cannot make the directory durable", path, errno);
+  if (::fsync(fd) == 0) return;
+  // Some network file systems do not know it for directories: there is nothing to wait for then.
+  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return;
+  fail("cannot make the directory durable", path, errno);
 }
 
 // Like mkdir -p; every directory that gets a new entry is made durable.
@@ -171,6 +174,7 @@ class PosixWriter final : public FileWriter {
     CAIRN_POINT("file.after_sync");
     channel->close();
     CAIRN_POINT("file.before_rename");
+    if (options_.last_check) options_.last_check();
     if (!early) appear();
     partial_.forget();
     CAIRN_POINT("file.after_rename");
@@ -210,9 +214,14 @@ class PosixWriter final : public FileWriter {
     if (errno != EINVAL && errno != ENOSYS)
       fail(errno == EEXIST ? "there is a file of this name already" : "cannot rename", shown(name_), errno);
     // A file system without the exclusive rename has links, or nothing that is exclusive.
-    if (::linkat(at, partial_.text(), at, name_.c_str(), 0) != 0)
+    if (::linkat(at, partial_.text(), at, name_.c_str(), 0) == 0) return partial_.remove();
+    const bool no_links = errno == EPERM || errno == EOPNOTSUPP || errno == ENOTSUP || errno == EMLINK ||
+                          errno == ENOSYS || errno == EINVAL;
+    if (!no_links)
       fail(errno == EEXIST ? "there is a file of this name already" : "cannot link", shown(name_), errno);
-    partial_.remove();
+    if (::faccessat(at, name_.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+      fail("there is a file of this name already", shown(name_), EEXIST);
+    if (::renameat(at, partial_.text(), at, name_.c_str()) != 0) fail("cannot rename", shown(name_), errno);
   }
 
   std::shared_ptr<const Directory> directory_;
@@ -276,6 +285,18 @@ class PosixFileSystem final : public FileSystem {
         files.push_back({std::move(entry.name), entry.size});
     }
     return files;
+  }
+
+  std::optional<std::string> version_of(std::string_view name) const override {
+    check_file_name(name);
+    struct stat status;
+    if (::fstatat(directory_->descriptor(), std::string(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) return std::nullopt;
+      fail("cannot look at the file", shown(name), errno);
+    }
+    return fmt::format("{}:{}:{}:{}.{}:{}.{}", status.st_dev, status.st_ino, status.st_size,
+                       status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+                       status.st_ctim.tv_nsec);
   }
 
   void rename(std::string_view from, std::string_view to) override {

@@ -2,14 +2,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -24,6 +29,70 @@ namespace {
 // How often the file may vanish under our hands before somebody else is said to have the lock.
 constexpr int kAttempts = 100;
 
+// The descriptors of the locks that this process holds. A child of fork() shares them, and with them the
+// lock, which would outlive its holder: it closes them before it does anything else.
+constexpr std::size_t kMostHeld = 4096;
+std::array<std::atomic<int>, kMostHeld> held_descriptors;  // the descriptor + 1; 0: free
+
+void close_in_child() {
+  for (std::atomic<int>& held : held_descriptors)
+    if (const int taken = held.exchange(0); taken != 0) ::close(taken - 1);
+}
+
+// A descriptor that no child of fork() has.
+class OwnDescriptor {
+ public:
+  explicit OwnDescriptor(int fd) : fd_(fd), slot_(fd < 0 ? nullptr : note(fd)) {}
+  OwnDescriptor(OwnDescriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), slot_(std::exchange(other.slot_, nullptr)), owner_(other.owner_) {}
+  OwnDescriptor& operator=(OwnDescriptor&&) = delete;
+  // In a child it is closed already, and the number may be another file's by now.
+  ~OwnDescriptor() {
+    if (fd_ < 0 || (slot_ != nullptr && ::getpid() != owner_)) return;
+    if (slot_ != nullptr) slot_->store(0);
+    ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  // Null when there is no room: children share it then.
+  static std::atomic<int>* note(int fd) {
+    static const int watched = ::pthread_atfork(nullptr, nullptr, close_in_child);
+    if (watched != 0) return nullptr;
+    for (std::atomic<int>& slot : held_descriptors) {
+      int free = 0;
+      if (slot.compare_exchange_strong(free, fd + 1)) return &slot;
+    }
+    return nullptr;
+  }
+
+  int fd_;
+  std::atomic<int>* slot_;
+  pid_t owner_ = ::getpid();
+};
+
+// Whether the name still leads to this file: its last holder removes it, and the next one makes another.
+bool is_named(int fd, const Directory& directory, const std::string& name) {
+  struct stat mine, named;
+  return ::fstat(fd, &mine) == 0 &&
+         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+}
+
+std::string read_text(int fd) {
+  std::array<char, 4096> text{};
+  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+  return {text.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
+}
+
+// The text of the file of this name now: opened again, because a network file system looks for what others
+// wrote when a file is opened.
+std::string read_again(const Directory& directory, const std::string& name) {
+  const Descriptor file(uninterrupted(
+      [&] { return ::openat(directory.descriptor(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); }));
+  return file.get() < 0 ? std::string() : read_text(file.get());
+}
+
 class PosixLock final : public FileLock {
  public:
   PosixLock(std::shared_ptr<const Directory> directory, std::string name)
@@ -32,20 +101,29 @@ class PosixLock final : public FileLock {
   PosixLock& operator=(const PosixLock&) = delete;
   // The name goes first, while nobody else can have the lock. A forked copy of the holder leaves it alone.
   ~PosixLock() override {
-    if (file_ && ::getpid() == holder_) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+    if (file_ && ::getpid() == holder_ && is_named(file_->get(), *directory_, name_))
+      ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   }
-  bool is_exclusive() const override { return exclusive_; }
 
-  void hold(Descriptor file, bool exclusive) noexcept {
+  bool is_exclusive() const override {
+    if (CAIRN_BUG("no-lock")) return true;
+    if (!exclusive_ || ::getpid() != holder_) return false;
+    return is_named(file_->get(), *directory_, name_) && read_again(*directory_, name_) == text_;
+  }
+
+  // `text` is what we wrote into it.
+  void hold(OwnDescriptor file, bool exclusive, std::string text) noexcept {
     file_.emplace(std::move(file));
     exclusive_ = exclusive;
+    text_ = std::move(text);
   }
 
  private:
   std::shared_ptr<const Directory> directory_;
   std::string name_;
-  std::optional<Descriptor> file_;  // when it is held
+  std::optional<OwnDescriptor> file_;  // when it is held
   bool exclusive_ = false;
+  std::string text_;
   pid_t holder_ = ::getpid();
 };
 
@@ -62,31 +140,93 @@ Taken take(int fd, const std::string& path) {
   return Taken::kYes;
 }
 
-// Whether the name still leads to this file: its last holder removes it, and the next one makes another.
-bool is_named(int fd, const Directory& directory, const std::string& name) {
-  struct stat mine, named;
-  return ::fstat(fd, &mine) == 0 &&
-         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+std::string first_line(const char* path) {
+  const Descriptor file(uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); }));
+  const std::string text = file.get() < 0 ? std::string() : read_text(file.get());
+  return text.substr(0, text.find('\n'));
 }
 
-// For messages only: a disk without room for these few bytes keeps nobody from the lock.
-void write_holder(int fd) {
+// Which running system a process number belongs to: the boot, and the namespace. Empty when nobody can tell.
+std::string system_of_processes() {
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  struct stat status;
+  if (boot.empty() || ::stat("/proc/self/ns/pid", &status) != 0) return {};
+  return fmt::format("{}/{}", boot, status.st_ino);
+}
+
+// When a process began, in the kernel's ticks, and whether it is still more than an entry in a table; nullopt
+// when there is none of this number.
+struct ProcessState {
+  std::string began;
+  bool runs = true;
+};
+std::optional<ProcessState> process_state(long pid) {
+  const std::string stat = first_line(fmt::format("/proc/{}/stat", pid).c_str());
+  const std::size_t name_end = stat.rfind(')');  // the name before it may hold anything
+  if (name_end == stat.npos) return std::nullopt;
+  std::istringstream fields(stat.substr(name_end + 1));
+  ProcessState state;
+  std::string field;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 3) state.runs = field != "Z" && field != "X";
+    if (i == 22) state.began = field;
+  }
+  return state;
+}
+
+// One line that says who holds the lock.
+std::string holder_text() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  std::array<char, 300> text{};
-  const auto end = fmt::format_to_n(text.data(), text.size(), "process {} on {}\n", ::getpid(), host.data());
-  if (end.size <= largest_file() && ::ftruncate(fd, 0) == 0)
-    static_cast<void>(::pwrite(fd, text.data(), end.size, 0) == 0);
+  const auto self = process_state(::getpid());
+  return fmt::format("process {} on {}, began {}, system {}\n", ::getpid(), host.data(),
+                     self ? self->began : "", system_of_processes());
 }
 
+// Whether a process that wrote this line certainly exists no more.
+bool is_dead(std::string_view line) {
+  const std::size_t began_at = line.rfind(", began "), system_at = line.rfind(", system ");
+  if (!line.starts_with("process ") || began_at == line.npos || system_at == line.npos ||
+      system_at < began_at)
+    return false;
+  const std::string_view began = line.substr(began_at + 8, system_at - began_at - 8);
+  const std::string_view system = line.substr(system_at + 9);
+  long pid = 0;
+  const auto number = std::from_chars(line.data() + 8, line.data() + line.size(), pid);
+  if (number.ec != std::errc() || pid <= 0 || began.empty()) return false;
+  if (system.empty() || system != system_of_processes()) return false;
+  const auto now = process_state(pid);
+  if (!now) return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+  return !now->runs || now->began != began;
+}
+
+// Whether all who wrote this into the lock are dead.
+bool are_dead(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end == text.npos || !is_dead(text.substr(0, end))) return false;
+    text.remove_prefix(end + 1);
+  }
+  return true;
+}
+
+// Adds our line to the file, behind what others that may live wrote. A disk without room for it keeps nobody
+// from the lock. Returns whether it is there.
+bool write_holder(int fd, const std::string& text, bool alone) {
+  if (alone && ::ftruncate(fd, 0) != 0) return false;
+  const off_t end = ::lseek(fd, 0, SEEK_END);
+  if (end < 0 || static_cast<std::uint64_t>(end) + text.size() > largest_file()) return false;
+  if (::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size())) return true;
+  static_cast<void>(::ftruncate(fd, end) == 0);
+  return false;
+}
+
+// For messages: who holds it, as far as that can be shown.
 std::string read_holder(int fd) {
-  std::array<char, 300> text{};
-  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
-  const std::string_view all(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
-  const std::string_view line = all.substr(0, all.find('\n'));
+  const std::string all = read_text(fd);
+  const std::string line = all.substr(0, all.find('\n'));
   const bool readable = std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  return line.empty() || !readable ? "somebody else" : std::string(line);
+  return line.empty() || !readable ? "somebody else" : line.substr(0, line.rfind(", began "));
 }
 
 }  // namespace
@@ -97,9 +237,10 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
   std::string holder = "somebody else";
   // Made before the file: there may be no memory for it afterwards, and the file would stay.
   auto lock = std::make_unique<PosixLock>(directory, text);
+  std::string mine = holder_text();
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    constexpr int kFlags = O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
-    Descriptor file(
+    constexpr int kFlags = O_CREAT | O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+    OwnDescriptor file(
         uninterrupted([&] { return ::openat(directory->descriptor(), text.c_str(), kFlags, 0666); }));
     if (file.get() < 0) {
       const int os_error = errno;
@@ -113,8 +254,10 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
     }
     if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
     CAIRN_POINT("lock.taken");
-    write_holder(file.get());
-    lock->hold(std::move(file), taken == Taken::kYes);
+    // A name that is there already was left by a holder that died, or flock ends at this machine.
+    const bool alone = taken == Taken::kYes && are_dead(read_text(file.get()));
+    if (!write_holder(file.get(), mine, alone)) mine.clear();
+    lock->hold(std::move(file), alone, std::move(mine));
     return lock;
   }
   throw Error(ErrorCode::kConflict, fmt::format("{} holds this lock", holder)).in_file(path);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 #include "base/test_errors.h"
 #include "base/test_folder.h"
@@ -70,6 +71,75 @@ TEST(PosixLock, AForkedCopyOfTheHolderDoesNotGiveItBack) {
   }
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_EQ(error_of([&] { files->lock("lock"); }).code(), ErrorCode::kConflict);
+}
+
+TEST(PosixLock, AForkedCopyOfTheHolderDoesNotKeepIt) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const auto held = posix_file_system(folder.path(), {.io = IoPath::kBuffered})->lock("lock");
+    const pid_t child = ::fork();  // a worker of a data loader, say
+    if (child == 0)
+      for (;;) ::pause();
+    static_cast<void>(::write(ends[1], &child, sizeof(child)) == sizeof(child));
+    for (;;) ::pause();
+  }
+  pid_t child = -1;
+  ASSERT_EQ(::read(ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  EXPECT_EQ(error_of([&] { files->lock("lock"); }).code(), ErrorCode::kConflict);
+  ASSERT_EQ(::kill(holder, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(holder, nullptr, 0), holder);
+  EXPECT_TRUE(files->lock("lock")->is_exclusive());
+  ::kill(child, SIGKILL);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(PosixLock, WhatADeadHolderOfThisMachineLeftIsExclusive) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  const pid_t child = fork_holder(folder.path());
+  ASSERT_GT(child, 0);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(files->lock("lock")->is_exclusive()) << "nobody has asked how it ended yet";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST(PosixLock, WhatAHolderElsewhereLeftIsTakenButNotExclusive) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  for (const char* text : {"process 1 on another, began 5, system 0123/4026531836\n",
+                           "process 1 on another\n", "something else"}) {
+    folder.write("lock", text);
+    const auto held = files->lock("lock");
+    EXPECT_FALSE(held->is_exclusive()) << text;
+  }
+  EXPECT_TRUE(files->lock("lock")->is_exclusive()) << "nothing of them stays";
+}
+
+TEST(PosixLock, TheHolderLearnsOfASecondOne) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  const auto held = files->lock("lock");
+  EXPECT_TRUE(held->is_exclusive());
+  std::ofstream(folder / "lock", std::ios::app) << "process 7 on another, began 5, system 0123/4026531836\n";
+  EXPECT_FALSE(held->is_exclusive());
+}
+
+TEST(PosixLock, TheHolderLearnsThatItsFileWasReplaced) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  auto held = files->lock("lock");
+  std::filesystem::remove(folder / "lock");
+  const auto other = files->lock("lock");
+  EXPECT_FALSE(held->is_exclusive());
+  held.reset();
+  EXPECT_TRUE(other->is_exclusive()) << "what is not his he leaves alone";
 }
 
 TEST(PosixLock, AnotherFileUnderItsNameIsAnotherLock) {

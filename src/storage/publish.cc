@@ -8,6 +8,7 @@
 #include "base/sink.h"
 #include "base/source.h"
 #include "base/trial.h"
+#include "base/utf8.h"
 #include "cairn/error.h"
 #include "format/dcp_metadata.h"
 #include "storage/dcp_names.h"
@@ -37,55 +38,175 @@ void check_deadline(std::chrono::steady_clock::time_point deadline) {
   throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
 }
 
+bool is_torchs(const std::string& name) {
+  const auto parsed = parse_dcp_name(name);
+  return parsed && parsed->kind == DcpName::Kind::kData && !parsed->save;
+}
+
+// The "__N.metadata" among these.
+std::vector<std::string> rank_metadata_in(const std::vector<FileEntry>& all) {
+  std::vector<std::string> names;
+  for (const FileEntry& entry : all) {
+    const auto parsed = parse_dcp_name(entry.name);
+    if (parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank && !is_partial(entry.name))
+      names.push_back(entry.name);
+  }
+  return names;
+}
+
+// The files that the metadata of this name stands for: those it names, and all that carry the id of its save.
+// None when it cannot be read. Only names that DCP gives: anything else a metadata names may be somebody's
+// own.
+std::vector<std::string> files_of(const FileSystem& files, const std::string& metadata) {
+  std::vector<std::string> names;
+  try {
+    const Metadata old = read_dcp_metadata(*files.open(metadata));
+    const auto id = old.storage_meta ? old.storage_meta->save_id : std::nullopt;
+    const auto save = id ? save_id_from(*id) : std::nullopt;
+    for (const std::string& name : old.storage_data.files()) {
+      const auto parsed = parse_dcp_name(name);
+      if (parsed && parsed->kind == DcpName::Kind::kData && (!save || parsed->save != save))
+        names.push_back(name);
+    }
+    if (!save) return names;
+    for (const FileEntry& entry : files.list()) {
+      const auto parsed = parse_dcp_name(entry.name);
+      if (parsed && parsed->save == save) names.push_back(entry.name);
+    }
+  } catch (const Error&) {
+    // What it was cannot be read any more; its files stay.
+  }
+  return names;
+}
+
+std::vector<std::string> torch_files_of(const FileSystem& files, const std::string& metadata) {
+  std::vector<std::string> names = files_of(files, metadata);
+  std::erase_if(names, [](const std::string& name) { return !is_torchs(name); });
+  return names;
+}
+
+// Also as a link, which is not followed here, but where it is read.
+bool is_there(const FileSystem& files, std::string_view name) {
+  return files.version_of(name) || files.stat(name);
+}
+
+void remove_if_there(FileSystem& files, const std::string& name) {
+  if (files.stat(name)) files.remove(name);
+}
+
+bool holds(const FileSystem& files, const std::string& name, std::string_view bytes) {
+  const auto source = files.open(name);
+  return source->size() == bytes.size() && read_all(*source) == bytes;
+}
+
+// Removes the metadata of single ranks, which a checkpoint of all ranks together has replaced, and what
+// torch's files they named; the rest of theirs is debris from then on. False, and nothing done, while one of
+// these ranks is saving again.
+bool retire_ranks(FileSystem& files, const std::vector<FileEntry>& all, bool durable) {
+  const std::vector<std::string> retired = rank_metadata_in(all);
+  std::vector<std::unique_ptr<FileLock>> locks;
+  std::vector<std::string> old;
+  try {
+    for (const FileEntry& entry : all) {
+      const auto parsed = parse_dcp_name(entry.name);
+      if (parsed && parsed->kind == DcpName::Kind::kLock && parsed->rank && !is_partial(entry.name))
+        locks.push_back(files.lock(entry.name));
+    }
+    for (const std::string& name : retired) {
+      const std::string lock = lock_name(parse_dcp_name(name)->rank);
+      const bool held = std::any_of(all.begin(), all.end(), [&](const auto& e) { return e.name == lock; });
+      if (!held) locks.push_back(files.lock(lock));
+    }
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kConflict) return false;
+    throw;
+  }
+  for (const std::string& name : retired)
+    for (std::string& file : torch_files_of(files, name)) old.push_back(std::move(file));
+  if (retired.empty()) return true;
+  for (const std::string& name : retired) remove_if_there(files, name);
+  if (durable) files.sync_directory();
+  const Metadata now = read_dcp_metadata(*files.open(kMetadataName));
+  LiveFiles live;
+  live.add(now);
+  for (const std::string& name : old)
+    if (!live.has_file(name)) remove_if_there(files, name);
+  return true;
+}
+
 }  // namespace
 
 Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptions& options,
                          std::optional<int> rank)
     : files_(files), save_(save), options_(options), rank_(rank), lock_(files.lock(lock_name(rank))) {
   CAIRN_POINT("publish.locked");
-  if (!files.stat(metadata_name(rank))) return;
-  if (!options.overwrite) {
-    throw Error(ErrorCode::kConflict,
-                "Checkpoint already exists, and overwriting is off: save under another id")
-        .in_file(files.root());
-  }
-  remember_old_files();
+  if (!options.overwrite) require_replaceable();
+  version_ = files.version_of(metadata_name(rank));
+  replaces_ = is_there(files, metadata_name(rank));
+  if (replaces_) remember_torch_files();
+}
+
+// Whichever way it was saved, a checkpoint in this place would be gone in the end.
+void Publication::require_replaceable() const {
+  bool there = is_there(files_, metadata_name(rank_)) || is_there(files_, kMetadataName);
+  if (!rank_ && !there) there = !rank_metadata_in(files_.list()).empty();
+  if (!there) return;
+  throw Error(ErrorCode::kConflict,
+              "Checkpoint already exists, and overwriting is off: save under another id")
+      .in_file(files_.root());
 }
 
 // A checkpoint of torch's has data files whose names do not say whose they are; its metadata does.
-void Publication::remember_old_files() {
+void Publication::remember_torch_files() {
   const std::vector<FileEntry> all = files_.list();
-  const bool torch_wrote = std::any_of(all.begin(), all.end(), [](const FileEntry& entry) {
-    const auto parsed = parse_dcp_name(entry.name);
-    return parsed && parsed->kind == DcpName::Kind::kData && !parsed->save;
-  });
-  if (!torch_wrote) return;
-  try {
-    const Metadata old = read_dcp_metadata(*files_.open(metadata_name(rank_)));
-    for (const std::string& name : old.storage_data.files()) {
-      const auto parsed = parse_dcp_name(name);
-      if (parsed && parsed->kind == DcpName::Kind::kData && !parsed->save) torch_files_.push_back(name);
-    }
-  } catch (const Error&) {
-    // What it was cannot be read any more; its files stay.
-  }
+  if (std::any_of(all.begin(), all.end(), [](const FileEntry& entry) { return is_torchs(entry.name); }))
+    torch_files_ = torch_files_of(files_, metadata_name(rank_));
 }
+
+// All files of the checkpoint that is replaced, from its metadata, which will not be there much longer.
+void Publication::remember_replaced() { replaced_ = files_of(files_, metadata_name(rank_)); }
 
 void Publication::describe(Metadata& metadata) const {
   metadata.version = kDcpVersion;
   StorageMeta meta = metadata.storage_meta.value_or(StorageMeta());
-  if (!meta.checkpoint_id) meta.checkpoint_id = files_.root();
+  if (!meta.checkpoint_id) meta.checkpoint_id = to_utf8(files_.root());
   meta.save_id = to_string(save_);
   meta.has_modules = true;
   if (options_.checksums) meta.extra.set(std::string(kManifestKey), Value(manifest_name(save_, rank_)));
   metadata.storage_meta = std::move(meta);
 }
 
-void Publication::write(const std::string& name, std::string_view bytes, bool replace) {
-  const auto file =
-      files_.create(name, {.size = bytes.size(), .replace = replace, .durable = options_.durable});
+void Publication::write(const std::string& name, std::string_view bytes, const CreateOptions& how) {
+  const auto file = files_.create(name, how);
   file->write_at(0, as_bytes(bytes));
   file->commit();
+}
+
+// Locks may end at the machine: another job can have published under this id since this save began.
+void Publication::require_unchanged() {
+  if (CAIRN_BUG("no-lock")) return;
+  if (files_.version_of(metadata_name(rank_)) == version_) return;
+  throw Error(ErrorCode::kConflict,
+              "another save has replaced this checkpoint meanwhile: two jobs save under one id")
+      .in_file(files_.root() + "/" + metadata_name(rank_));
+}
+
+void Publication::write_metadata(const std::string& name, std::string_view bytes) {
+  CreateOptions how{.size = bytes.size(), .replace = options_.overwrite, .durable = options_.durable};
+  if (replaces_ && version_) {
+    how.last_check = [this] { require_unchanged(); };
+    if (!lock_->is_exclusive()) remember_replaced();
+  } else if (!replaces_ && !CAIRN_BUG("no-lock")) {
+    how.replace = false;
+  }
+  try {
+    write(name, bytes, how);
+  } catch (Error& e) {
+    if (how.replace || e.code() != ErrorCode::kConflict) throw;
+    throw Error(ErrorCode::kConflict,
+                "another save has published this checkpoint meanwhile: two jobs save under one id")
+        .in_file(files_.root() + "/" + name);
+  }
 }
 
 void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
@@ -96,49 +217,91 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   CAIRN_POINT("publish.before_manifest");
   if (options_.checksums) {
     written.push_back(sums_of(name, bytes, options_.strong_hashes));
-    write(manifest_name(save_, rank_), encode_manifest(save_, options_.strong_hashes, written),
-          CAIRN_BUG("reuse-file-names"));
+    const std::string manifest = encode_manifest(save_, options_.strong_hashes, written);
+    write(manifest_name(save_, rank_), manifest,
+          {.size = manifest.size(), .replace = CAIRN_BUG("reuse-file-names"), .durable = options_.durable});
     CAIRN_POINT("publish.after_manifest");
     if (options_.durable) files_.sync_directory();
   }
   CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
-  if (CAIRN_BUG("remove-old-first")) remove_old_files(metadata);
+  if (CAIRN_BUG("remove-old-first")) remove_old_files({}, metadata);
   if (CAIRN_BUG("unlink-then-rename") && files_.stat(name)) files_.remove(name);
   CAIRN_POINT("publish.before_metadata");
-  write(name, bytes, options_.overwrite);
+  write_metadata(name, bytes);
   CAIRN_POINT("publish.after_metadata");
   if (options_.durable) files_.sync_directory();
   CAIRN_POINT("publish.metadata_durable");
-  remove_old_files(metadata);
+  remove_old_files(bytes, metadata);
   lock_.reset();
 }
 
+std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntry>& all,
+                                                      const Metadata& metadata, bool exclusive) {
+  LiveFiles live;
+  live.add(metadata);  // a writer of the user's may have written the new data under the names of the old
+  live.add_save(save_);
+  // Until every rank has published its own, a checkpoint of all ranks together is the one that loads.
+  if (rank_ && is_there(files_, kMetadataName)) live.add(read_dcp_metadata(*files_.open(kMetadataName)));
+  std::vector<std::string> old = std::move(exclusive ? torch_files_ : replaced_);
+  if (exclusive)
+    for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
+  std::erase_if(old, [&](const std::string& name) {
+    const auto parsed = parse_dcp_name(name);
+    return live.has_file(name) || (parsed && parsed->save && live.has_save(*parsed->save));
+  });
+  return old;
+}
+
 // The new checkpoint is there: whatever fails now is somebody else's to clean up.
-void Publication::remove_old_files(const Metadata& published) noexcept {
+void Publication::remove_old_files(std::string_view published, const Metadata& metadata) noexcept {
   try {
-    if (!lock_->is_exclusive()) return;
-    LiveFiles live;
-    live.add(published);
-    live.add_save(save_);
-    // A writer of the user's may have written the new data under the names of the old.
-    std::vector<std::string> old = std::move(torch_files_);
-    std::erase_if(old, [&](const std::string& name) { return live.has_file(name); });
+    // In this order: whoever comes after the second line has no file in the first's list.
     const std::vector<FileEntry> all = files_.list();
-    // Metadata of single ranks may stand for files that this save knows nothing of.
-    const bool mixed = !rank_ && std::any_of(all.begin(), all.end(), [](const FileEntry& entry) {
-      const auto parsed = parse_dcp_name(entry.name);
-      return parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank;
-    });
-    if (!mixed)
-      for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
+    const bool exclusive = lock_->is_exclusive();
+    if (!published.empty() && !holds(files_, metadata_name(rank_), published)) return;
+    if (!rank_ && exclusive && !retire_ranks(files_, all, options_.durable)) return;
+    const std::vector<std::string> old = files_to_remove(all, metadata, exclusive);
     CAIRN_POINT("publish.before_remove");
-    for (const std::string& name : old) files_.remove(name);
+    for (const std::string& name : old) remove_if_there(files_, name);
     CAIRN_POINT("publish.after_remove");
     if (!old.empty() && options_.durable) files_.sync_directory();
     CAIRN_POINT("publish.before_unlock");
   } catch (...) {
     // The next save or `cairn gc` finds them.
+  }
+}
+
+EarlierCollective::EarlierCollective(FileSystem& files, bool durable)
+    : files_(files),
+      durable_(durable),
+      there_(is_there(files, kMetadataName)),
+      version_(files.version_of(kMetadataName)) {}
+
+void EarlierCollective::retire() {
+  if (!there_) return;
+  std::unique_ptr<FileLock> lock;
+  try {
+    lock = files_.lock(lock_name());
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kConflict) return;  // that save comes later than this one
+    throw;
+  }
+  if (!is_there(files_, kMetadataName) || files_.version_of(kMetadataName) != version_) return;
+  const std::vector<FileEntry> all = files_.list();
+  const std::vector<std::string> old = files_of(files_, std::string(kMetadataName));
+  CAIRN_POINT("retire.before_metadata");
+  files_.remove(kMetadataName);
+  if (durable_) files_.sync_directory();
+  CAIRN_POINT("retire.metadata_removed");
+  try {
+    LiveFiles live;
+    for (const std::string& name : rank_metadata_in(all)) live.add(read_dcp_metadata(*files_.open(name)));
+    for (const std::string& name : old)
+      if (!live.has_file(name)) remove_if_there(files_, name);
+    if (durable_) files_.sync_directory();
+  } catch (...) {
+    // `cairn gc` finds them.
   }
 }
 

@@ -27,17 +27,43 @@ class Publication {
                std::chrono::steady_clock::time_point deadline);
 
  private:
+  void require_replaceable() const;
   void describe(Metadata& metadata) const;
-  void write(const std::string& name, std::string_view bytes, bool replace);
-  void remember_old_files();
-  void remove_old_files(const Metadata& published) noexcept;
+  void write(const std::string& name, std::string_view bytes, const CreateOptions& how);
+  void write_metadata(const std::string& name, std::string_view bytes);
+  void require_unchanged();
+  void remember_torch_files();
+  void remember_replaced();
+  void remove_old_files(std::string_view published, const Metadata& metadata) noexcept;
+  std::vector<std::string> files_to_remove(const std::vector<FileEntry>& all, const Metadata& metadata,
+                                           bool exclusive);
 
   FileSystem& files_;
   SaveId save_;
   const WriteOptions options_;
   std::optional<int> rank_;
   std::unique_ptr<FileLock> lock_;
-  std::vector<std::string> torch_files_;  // of the checkpoint that is replaced, with names torch gave them
+  bool replaces_ = false;                 // there was a checkpoint at the start
+  std::optional<std::string> version_;    // of its metadata
+  std::vector<std::string> torch_files_;  // that it names, with names torch gave them
+  std::vector<std::string> replaced_;  // all that it names, remembered where others may be at work here too
+};
+
+// The checkpoint of all ranks together that a rank-local save finds, and takes the place of once every rank
+// has published its own.
+class EarlierCollective {
+ public:
+  // Notes what is there now.
+  EarlierCollective(FileSystem& files, bool durable);
+  // Removes its metadata, durably, then the files that only it named. Leaves one alone that came later, or
+  // that another save is replacing.
+  void retire();
+
+ private:
+  FileSystem& files_;
+  bool durable_;
+  bool there_;
+  std::optional<std::string> version_;
 };
 
 // Whether the checkpoint in `files` is the one that `save` wrote.

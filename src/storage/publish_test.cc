@@ -10,6 +10,7 @@ namespace cairn {
 namespace {
 
 const SaveId kOld = save_id_from("00000000000000000000000000000001").value();
+const SaveId kOther = save_id_from("00000000000000000000000000000003").value();
 const SaveId kNow = save_id_from("00000000000000000000000000000002").value();
 
 // A directory that notes what is done to it.
@@ -126,13 +127,131 @@ TEST_F(Publish, FilesWrittenAgainUnderTheirOldNamesStay) {
   EXPECT_EQ(names(), (Strings{".metadata", "__0_0.distcp"}));
 }
 
-TEST_F(Publish, FilesOfSingleRanksOutliveASaveOfAll) {
+TEST_F(Publish, ASaveOfAllTakesThePlaceOfThoseOfSingleRanks) {
   save(kOld, {}, 3);
   save(kNow, {});
-  EXPECT_TRUE(files_->stat(data_file_name(3, 0, kOld)));
-  EXPECT_TRUE(files_->stat(metadata_name(3)));
+  const std::string data = data_file_name(3, 0, kOld);
+  EXPECT_EQ(changes(), (Strings{"commit " + manifest_name(kNow), "sync", "commit .metadata", "sync",
+                                "remove " + metadata_name(3), "sync", "remove " + manifest_name(kOld, 3),
+                                "remove " + data, "sync"}));
+  EXPECT_EQ(names(), (Strings{manifest_name(kNow), ".metadata", data_file_name(0, 0, kNow)}));
+}
+
+TEST_F(Publish, FilesOfARankThatIsSavingOutliveASaveOfAll) {
+  save(kOld, {}, 3);
+  const Publication saving(*files_, kOther, {}, 3);
+  save(kNow, {});
   EXPECT_TRUE(is_published_by(*files_, kOld, 3));
-  EXPECT_TRUE(is_published_by(*files_, kNow, std::nullopt));
+  EXPECT_TRUE(files_->stat(data_file_name(3, 0, kOld)));
+}
+
+TEST_F(Publish, ACheckpointOfAllOutlivesASaveOfOneRank) {
+  save(kOld, {});
+  save(kNow, {}, 0);
+  EXPECT_TRUE(files_->stat(data_file_name(0, 0, kOld)));
+  EXPECT_TRUE(files_->stat(manifest_name(kOld)));
+}
+
+TEST_F(Publish, ACheckpointOfAllIsRetiredMetadataFirst) {
+  save(kOld, {});
+  EarlierCollective earlier(*files_, true);
+  save(kNow, {}, 0);
+  faults_->clear();
+  earlier.retire();
+  EXPECT_EQ(changes(), (Strings{"remove .metadata", "sync", "remove " + manifest_name(kOld),
+                                "remove " + data_file_name(0, 0, kOld), "sync"}));
+  EXPECT_TRUE(is_published_by(*files_, kNow, 0));
+}
+
+TEST_F(Publish, ACheckpointOfAllThatCameLaterIsNotRetired) {
+  save(kOld, {});
+  EarlierCollective earlier(*files_, true);
+  save(kOther, {});
+  save(kNow, {}, 0);
+  earlier.retire();
+  EXPECT_TRUE(is_published_by(*files_, kOther, std::nullopt));
+  EXPECT_TRUE(files_->stat(data_file_name(0, 0, kOther)));
+}
+
+TEST_F(Publish, NeitherWayOfSavingReplacesTheOtherUnasked) {
+  save(kOld, {});
+  EXPECT_EQ(error_of([&] { save(kNow, {.overwrite = false}, 0); }).code(), ErrorCode::kConflict);
+  files_->remove(".metadata");
+  save(kOld, {.overwrite = false}, 1);
+  EXPECT_EQ(error_of([&] { save(kNow, {.overwrite = false}); }).code(), ErrorCode::kConflict);
+}
+
+// Locks that keep nobody out, as between machines.
+class Unlocked final : public FileSystem {
+ public:
+  explicit Unlocked(FileSystem& inner) : inner_(inner) {}
+  const std::string& root() const override { return inner_.root(); }
+  std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
+    return inner_.create(name, options);
+  }
+  std::shared_ptr<const ByteSource> open(std::string_view name) const override { return inner_.open(name); }
+  std::optional<FileEntry> stat(std::string_view name) const override { return inner_.stat(name); }
+  std::vector<FileEntry> list() const override { return inner_.list(); }
+  std::optional<std::string> version_of(std::string_view name) const override {
+    return inner_.version_of(name);
+  }
+  void rename(std::string_view from, std::string_view to) override { inner_.rename(from, to); }
+  void remove(std::string_view name) override { inner_.remove(name); }
+  void sync_directory() override { inner_.sync_directory(); }
+  std::unique_ptr<FileLock> lock(std::string_view) override {
+    struct Lock final : FileLock {
+      bool is_exclusive() const override { return false; }
+    };
+    return std::make_unique<Lock>();
+  }
+  std::optional<std::uint64_t> free_space() const override { return std::nullopt; }
+
+ private:
+  FileSystem& inner_;
+};
+
+// Two jobs that no lock keeps apart, each with a data file of its own.
+class TwoJobs : public Publish {
+ protected:
+  void put_data(const SaveId& save) { put(data_file_name(0, 0, save)); }
+
+  void publish(Publication& publication, const SaveId& save) {
+    Metadata metadata;
+    metadata.state_dict_metadata.emplace_back("step", BytesStorageMetadata{});
+    metadata.storage_data.add({"step", std::nullopt, std::nullopt},
+                              {data_file_name(0, 0, save), 0, 4, {}, {}});
+    publication.publish(metadata, {}, std::chrono::steady_clock::time_point::max());
+  }
+
+  Unlocked shared_{*files_};
+};
+
+TEST_F(TwoJobs, OnlyOneOfThemPublishesANewCheckpoint) {
+  Publication one(shared_, kOld, {}, std::nullopt), other(shared_, kNow, {}, std::nullopt);
+  put_data(kOld);
+  put_data(kNow);
+  publish(one, kOld);
+  const Error e = error_of([&] { publish(other, kNow); });
+  EXPECT_EQ(e.code(), ErrorCode::kConflict);
+  EXPECT_TRUE(mentions(e, "another save has published this checkpoint meanwhile")) << e.what();
+  EXPECT_TRUE(is_published_by(*files_, kOld, std::nullopt));
+  EXPECT_TRUE(files_->stat(data_file_name(0, 0, kOld)));
+}
+
+TEST_F(TwoJobs, OnlyOneOfThemReplacesAnOldCheckpoint) {
+  save(kOther, {});
+  Publication one(shared_, kOld, {}, std::nullopt), other(shared_, kNow, {}, std::nullopt);
+  put_data(kOld);
+  put_data(kNow);
+  publish(one, kOld);
+  EXPECT_FALSE(files_->stat(data_file_name(0, 0, kOther)));
+  EXPECT_FALSE(files_->stat(manifest_name(kOther)));
+  EXPECT_TRUE(files_->stat(data_file_name(0, 0, kNow))) << "of a save that may be under way";
+  const Error e = error_of([&] { publish(other, kNow); });
+  EXPECT_EQ(e.code(), ErrorCode::kConflict);
+  EXPECT_TRUE(mentions(e, "another save has replaced this checkpoint meanwhile")) << e.what();
+  EXPECT_TRUE(is_published_by(*files_, kOld, std::nullopt));
+  EXPECT_TRUE(files_->stat(data_file_name(0, 0, kOld)));
 }
 
 }  // namespace

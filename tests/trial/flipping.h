@@ -87,6 +87,9 @@ class FlippingFileSystem final : public FileSystem {
   }
   std::optional<FileEntry> stat(std::string_view name) const override { return inner_->stat(name); }
   std::vector<FileEntry> list() const override { return inner_->list(); }
+  std::optional<std::string> version_of(std::string_view name) const override {
+    return inner_->version_of(name);
+  }
   void rename(std::string_view from, std::string_view to) override { inner_->rename(from, to); }
   void remove(std::string_view name) override { inner_->remove(name); }
   void sync_directory() override { inner_->sync_directory(); }

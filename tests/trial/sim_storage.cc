@@ -111,6 +111,9 @@ class ProcessFiles final : public FileSystem {
   std::vector<FileEntry> list() const override {
     return timed("list", "", [&] { return storage_.files_->list(); });
   }
+  std::optional<std::string> version_of(std::string_view name) const override {
+    return storage_.files_->version_of(name);
+  }
   void rename(std::string_view from, std::string_view to) override {
     timed("rename", from, [&] {
       storage_.require_not_live(process_, from, "renamed");

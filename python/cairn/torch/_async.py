@@ -6,6 +6,7 @@ a process group that nobody else talks on. A stager of the user's, or an open sa
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from concurrent import futures
@@ -82,6 +83,15 @@ class _Background:
 _backgrounds: dict[tuple[int, ...], _Background] = {}
 _world: Any = None
 _lock = threading.Lock()
+
+
+def _forget() -> None:
+    """In a forked process: the threads of these saves are its parent's."""
+    global _alone, _backgrounds, _lock
+    _alone, _backgrounds, _lock = None, weakref.WeakKeyDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _private_group(process_group: Any) -> Any:
@@ -210,7 +220,7 @@ def _start_native(
     overlapped: bool,
 ) -> Future | AsyncSaveResponse:
     saver = _background(process_group, no_dist).saver(overlapped)
-    path = str(writer.path)
+    path = os.fspath(writer.path)
     options = {**writer.engine_options(), "use_collectives": use_collectives}
     if not no_dist:
         options["deadline"] = _dist.DEADLINE

@@ -46,3 +46,8 @@ def options_of(no_dist: bool, process_group: Optional[Any]) -> tuple[Optional[An
 def takes_kwargs(method: Any) -> bool:
     """Whether a hook of the user's has torch's newer signature, with **kwargs."""
     return "kwargs" in inspect.signature(method).parameters
+
+
+def rank_in(process_group: Optional[Any]) -> int:
+    """This process's rank in the group, from 0, as the engine counts."""
+    return dist.get_rank(process_group)

@@ -63,12 +63,12 @@ class LazyMetadata(Metadata):
     checkpoint, and an error when that is no longer the one of `save_id`.
     """
 
-    def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None) -> None:
-        _fields(self).update(path=path, save_id=save_id, engine=engine)
+    def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None, rank: int = 0) -> None:
+        _fields(self).update(path=path, save_id=save_id, engine=engine, rank=rank)
 
     def _become(self) -> Metadata:
         known = _fields(self)
-        engine = known["engine"] or self._read(known["path"], known["save_id"])
+        engine = known["engine"] or self._read(known["path"], known["save_id"], known["rank"])
         unpickle = _objects.unpickler(Path(known["path"], ".metadata").read_bytes)
         made = vars(_convert.to_metadata(engine, unpickle))
         known.clear()
@@ -77,8 +77,8 @@ class LazyMetadata(Metadata):
         return self
 
     @staticmethod
-    def _read(path: str, save_id: Optional[str]) -> Any:
-        engine = _engine.Reader(path).metadata()
+    def _read(path: str, save_id: Optional[str], rank: int) -> Any:
+        engine = _engine.Reader(path, not _objects.is_safe()).metadata(rank)
         if save_id not in (None, engine.save_id):
             raise RuntimeError(f"the checkpoint in {path} has been replaced since this save")
         return engine
@@ -204,7 +204,11 @@ def load(
     report: dict[str, Any],
 ) -> None:
     """Fills the tensors of the state in place and replaces its objects. What fails on one rank fails on all."""
-    options: dict[str, Any] = {"coordinator_rank": coordinator_rank, **_progress.engine_options()}
+    options: dict[str, Any] = {
+        "coordinator_rank": coordinator_rank,
+        "follow_links": not _objects.is_safe(),  # as torch does, unless the checkpoint is a stranger's
+        **_progress.engine_options(),
+    }
     flatten = True
     if planner is not None:
         flatten = planner.flatten_state_dict
@@ -238,5 +242,5 @@ def load(
     brought = made(bring_home, alone=False)
     agree(group, "read", brought.error if isinstance(brought, Failed) else None, _dist.DEADLINE)
     if planner is not None and type(reader) is FileSystemReader:
-        planner.metadata = LazyMetadata(path)
+        planner.metadata = LazyMetadata(path, rank=0 if no_dist else _dist.rank_in(process_group))
     report.update(read)

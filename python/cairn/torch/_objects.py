@@ -24,6 +24,10 @@ def set_safe(safe: bool) -> None:
     _safe = safe
 
 
+def is_safe() -> bool:
+    return _safe
+
+
 def encode(value: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream)

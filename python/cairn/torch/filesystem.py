@@ -142,6 +142,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self._engine_writer: Optional[Any] = None
         self._replaced: Optional[_streams.Replaced] = None
         self.written: list[str] = []  # files of this rank that may be there, of a save through streams
+        self._finished_writer: Optional[Any] = None
 
     # What the engine needs to do all by itself.
 
@@ -266,7 +267,14 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         ]
         entries, planner_data, extra = _convert.from_metadata(metadata)
         self._engine_writer.finish(entries, planner_data, ranks, extra)
-        self._engine_writer = None
+        self._finished_writer, self._engine_writer = self._engine_writer, None
+
+    def retire_collective(self) -> None:
+        """On the coordinator, when each rank has finished a checkpoint of its own: that takes the place of an earlier
+        one of all ranks together."""
+        if self._finished_writer is not None:
+            self._finished_writer.retire_collective()
+            self._finished_writer = None
 
     def abandon(self) -> None:
         """After a save that failed: what this rank wrote goes."""
@@ -334,9 +342,9 @@ class FileSystemReader(StorageReader):
 
         unpickle = _objects.unpickler(bytes_of_file)
         try:
-            if type(self.fs) is FileSystem and rank is None and os.path.exists(path):
-                reader = _engine.Reader(os.fspath(self.path))
-                metadata = _convert.to_metadata(reader.metadata(), unpickle)
+            if type(self.fs) is FileSystem and os.path.exists(path):
+                reader = _engine.Reader(os.fspath(self.path), not _objects.is_safe())
+                metadata = _convert.to_metadata(reader.metadata(rank or 0), unpickle)
                 self._engine_reader, self._own_places = reader, metadata.storage_data
             else:
                 metadata = _convert.to_metadata(_engine.parse_metadata(bytes_of_file(), os.fspath(path)), unpickle)

@@ -175,7 +175,13 @@ class _OpenSave:
             mine = self._global_plan([self._local_plan(False)])[0]
             self._finish([self._write(mine)])
 
+        def retire() -> None:
+            if self.ranks.is_coordinator:
+                self.writer.retire_collective()
+
         self.ranks.all_gather("save", whole)
+        if hasattr(self.writer, "retire_collective"):
+            self.ranks.all_gather("retire", retire)
         return cast(Metadata, self.metadata)
 
     def _local_plan(self, use_collectives: bool) -> Any:
