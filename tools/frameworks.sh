@@ -17,4 +17,5 @@ if [ "$(cat .venv-frameworks/.installed 2>/dev/null)" != "$wanted" ]; then
   $python -m pip install -qq --disable-pip-version-check --no-input --no-deps -r tests/frameworks/requirements.txt
   printf '%s\n' "$wanted" >.venv-frameworks/.installed
 fi
-exec $python -m pytest tests/frameworks -p no:cacheprovider "$@"
+[ $# -gt 0 ] || set -- tests/frameworks
+exec $python -m pytest -p no:cacheprovider "$@"

@@ -298,6 +298,12 @@ class Metadata:
     def paths(self) -> Union[dict[str, tuple[Union[str, int], ...]], bool, None]:
         """The path of each entry; False: something that only Python can unpickle."""
     @property
+    def has_extra(self) -> bool:
+        """Whether there are attributes that are none of DCP's."""
+    @property
+    def has_foreign_places(self) -> bool:
+        """Whether only Python can unpickle where the items are; places() has none then."""
+    @property
     def version(self) -> Optional[str]: ...
     @property
     def save_id(self) -> Optional[str]: ...
@@ -371,6 +377,7 @@ class Writer:
         entries: list[Entry],
         planner_data: Union[dict[str, tuple[Union[str, int], ...]], bytes, None],
         ranks: list[tuple[list[Place], bytes]],
+        extra: dict[str, bytes] = ...,
     ) -> None: ...
     def abandon(self) -> None: ...
 
@@ -397,6 +404,9 @@ def consolidate(
     source: str, to: str, file_of: dict[str, int], threads: int, group: Optional[Group] = None, seconds: float = 1800.0
 ) -> None:
     """Whole tensors out of the shards in `source`; all ranks of the group call it."""
+
+def parse_metadata(bytes: bytes, name: str) -> Metadata:
+    """What a `.metadata` file holds, of its bytes; runs nothing. `name` stands for the file in errors."""
 
 def dequantize_blocks(elements: Any, row: int, column: int, block: int, scales: Any, to: Any) -> None:
     """Fills `to` with the part of a matrix that begins at (row, column), times the scales of its blocks."""

@@ -161,6 +161,49 @@ def test_a_stream_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch:
         _streams._make_durable(stream, True)
 
 
+class TakesAFile(dcp.FileSystemWriter):
+    """Somebody cleans up while the save is under way."""
+
+    def finish(self, metadata, results):
+        os.unlink(os.path.join(self.path, results[0][0].storage_data.relative_path))
+        super().finish(metadata, results)
+
+
+def test_a_save_whose_files_are_taken_away_fails(tmp_path: Path) -> None:
+    dcp.save(state(1), checkpoint_id=tmp_path)
+    with pytest.raises(stock.CheckpointException, match="has been removed before the save was done"):
+        dcp.save(state(2), storage_writer=TakesAFile(tmp_path, single_file_per_rank=False))
+    assert stored(tmp_path) == 1
+
+
+class FailsOnOne(dcp.DefaultSavePlanner):
+    def resolve_data(self, write_item):
+        if torch.distributed.get_rank() == 1 and write_item.index.fqn == "r1":
+            raise OSError("rank 1 has no data")
+        return super().resolve_data(write_item)
+
+
+def _save_together(rank: int, folder: str) -> None:
+    warnings.simplefilter("ignore")
+    for number, planner in ((1, None), (2, FailsOnOne())):
+        own = {f"r{rank}": torch.full((4,), float(number)), f"s{rank}": torch.full((4,), float(number))}
+        writer = dcp.FileSystemWriter(folder, single_file_per_rank=False)
+        try:
+            dcp.save(own, storage_writer=writer, planner=planner)
+        except stock.CheckpointException as error:
+            assert number == 2 and "rank 1 has no data" in str(error)
+    assert number == 2
+
+
+def test_a_save_that_fails_on_one_rank_leaves_nothing_on_any(tmp_path: Path) -> None:
+    run_ranks(2, _save_together, str(tmp_path))
+    files = {path.name for path in tmp_path.glob("*.distcp")}
+    assert len(files) == 4 and len({name.split(".")[1] for name in files}) == 1
+    loaded = {name: torch.zeros(4) for name in ("r0", "r1", "s0", "s1")}
+    stock.load(loaded, checkpoint_id=tmp_path)
+    assert all(tensor.tolist() == [1.0] * 4 for tensor in loaded.values())
+
+
 def _save_alone(rank: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     for number in (1, 2):

@@ -169,11 +169,13 @@ class Replaced:
     def publish(self, metadata: Metadata, save_id: str, sync: bool) -> None:
         """The new description in the place of the old, whole, and only then the old files go."""
         partial = f"{self.name}.{save_id[:16]}.cairn-partial"
+        kept = {place.relative_path for place in metadata.storage_data.values() if hasattr(place, "relative_path")}
         try:
             with self.fs.create_stream(self._path(partial), "wb") as stream:
                 stream.write(pickle.dumps(metadata))
                 _make_durable(stream, sync)
             self._sync_folder(sync)
+            self._require_files(kept)
             if self._read(self.name) != self.bytes:
                 raise error("conflict", f"{self._path(self.name)} has been replaced by another save in the meantime")
             self.fs.rename(self._path(partial), self._path(self.name))
@@ -181,7 +183,6 @@ class Replaced:
             remove(self.fs, self.folder, [partial])
             raise
         self._sync_folder(sync)
-        kept = {place.relative_path for place in metadata.storage_data.values()}
         # The new checkpoint is there: what cannot be removed now lies about, and is no reason to fail.
         with suppress(Exception):
             remove(self.fs, self.folder, sorted(self._old_files() - kept - self._files_of_others()))
@@ -189,6 +190,17 @@ class Replaced:
     def is_published(self, save_id: str) -> bool:
         now = self._read(self.name)
         return now is not None and _engine.parse_metadata(now, self.name).save_id == save_id
+
+    def _require_files(self, names: set[str]) -> None:
+        """A clean-up, or a rank that gave up, may have taken files that nobody names yet."""
+        if not hasattr(self.fs, "ls"):
+            return
+        missing = sorted(name for name in names - self._listed() if "/" not in name)
+        if missing:
+            raise error("conflict", f"{self._path(missing[0])} has been removed before the save was done")
+
+    def _listed(self) -> set[str]:
+        return {os.path.basename(os.fspath(path)) for path in self.fs.ls(self.folder)}
 
     def _old_files(self) -> set[str]:
         if self.bytes is None:
@@ -203,8 +215,7 @@ class Replaced:
         """What the other descriptions in the folder name: those of single ranks, or of all ranks together."""
         if not hasattr(self.fs, "ls"):  # then only a name with a save's id is known to be one description's
             return {name for name in self._old_files() if name.count(".") == 1}
-        listed = {os.path.basename(os.fspath(path)) for path in self.fs.ls(self.folder)}
-        others = [name for name in listed if _METADATA_FILE.fullmatch(name) and name != self.name]
+        others = [name for name in self._listed() if _METADATA_FILE.fullmatch(name) and name != self.name]
         return {file for name in others for file in _files_of(_engine.parse_metadata(self._read(name), name))}
 
     def _sync_folder(self, sync: bool) -> None:
