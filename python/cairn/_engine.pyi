@@ -321,7 +321,7 @@ _Resolve = Optional[Callable[[str, Optional[tuple[int, ...]], Optional[tuple[int
 def save(
     state: State,
     planner: SavePlanner,
-    path: str,
+    path: _Path,
     group: Optional[Group],
     encode: _Encode,
     resolve: _Resolve,
@@ -329,7 +329,7 @@ def save(
 ) -> TorchSaveReport: ...
 def load(
     state: State,
-    path: str,
+    path: _Path,
     group: Optional[Group],
     options: LoadOptions,
     failure: Optional[BaseException] = None,
@@ -353,7 +353,7 @@ class Saver:
         self,
         state: State,
         planner: SavePlanner,
-        path: str,
+        path: _Path,
         encode: _Encode,
         resolve: _Resolve,
         options: SaveOptions,
@@ -366,7 +366,7 @@ class Saver:
 class Writer:
     """Writes a checkpoint step by step, for planners and storages that are written in Python."""
 
-    def __init__(self, path: str, options: WriteOptions) -> None: ...
+    def __init__(self, path: _Path, options: WriteOptions) -> None: ...
     def set_up(
         self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool
     ) -> None: ...
@@ -379,29 +379,30 @@ class Writer:
         ranks: list[tuple[list[Place], bytes]],
         extra: dict[str, bytes] = ...,
     ) -> None: ...
+    def retire_collective(self) -> None: ...
     def abandon(self) -> None: ...
 
 class Reader:
     """Reads a checkpoint step by step."""
 
-    def __init__(self, path: str) -> None: ...
+    def __init__(self, path: _Path, follow_links: bool = True) -> None: ...
     def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata: ...
     def read(
         self, items: list[Read], resolve: Callable[[int], Any], commit: Callable[[int], Any]
     ) -> dict[int, bytes]:
         """Archives of the objects, by position; the tensors that `resolve` gave are filled."""
 
-def hf_writer(path: str, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
+def hf_writer(path: _Path, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
     """A Writer of safetensors files; `file_of` says which file each tensor goes to, from 1."""
 
-def torch_save_reader(path: str) -> Reader:
+def torch_save_reader(path: _Path) -> Reader:
     """A Reader of a file of torch.save."""
 
-def hf_reader(path: str, dequantize_to: Optional[str] = None, block: int = 128) -> Reader:
+def hf_reader(path: _Path, dequantize_to: Optional[str] = None, block: int = 128) -> Reader:
     """A Reader of a directory of safetensors files; with a dtype's name, one that dequantises."""
 
 def consolidate(
-    source: str, to: str, file_of: dict[str, int], threads: int, group: Optional[Group] = None, seconds: float = 1800.0
+    source: _Path, to: _Path, file_of: dict[str, int], threads: int, group: Optional[Group] = None, seconds: float = 1800.0
 ) -> None:
     """Whole tensors out of the shards in `source`; all ranks of the group call it."""
 

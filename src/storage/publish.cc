@@ -290,10 +290,8 @@ void EarlierCollective::retire() {
   if (!is_there(files_, kMetadataName) || files_.version_of(kMetadataName) != version_) return;
   const std::vector<FileEntry> all = files_.list();
   const std::vector<std::string> old = files_of(files_, std::string(kMetadataName));
-  CAIRN_POINT("retire.before_metadata");
   files_.remove(kMetadataName);
   if (durable_) files_.sync_directory();
-  CAIRN_POINT("retire.metadata_removed");
   try {
     LiveFiles live;
     for (const std::string& name : rank_metadata_in(all)) live.add(read_dcp_metadata(*files_.open(name)));

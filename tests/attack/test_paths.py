@@ -1,5 +1,6 @@
-"""No path from a file leaves the checkpoint: not by `..`, not from the root, not through a link; and what is no file
-where a file belongs is a typed error at once, never a wait and never somebody else's bytes.
+"""No path from a file leaves the checkpoint: not by `..`, not from the root, not through a folder that is a link. A link
+under a file's own bare name is the user's, and is followed when reading. What is no file where a file belongs is a typed
+error at once, never a wait and never somebody else's bytes.
 """
 
 from __future__ import annotations
@@ -86,12 +87,40 @@ def test_a_path_that_leaves_the_checkpoint_is_corrupt(
     assert codes(path, tmp_path) == {"corrupt"}
 
 
-def test_a_data_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(SECRET)
+def require_read(path: Path, tmp_path: Path) -> None:
+    """It loads, opens, verifies and converts."""
+    state = {"w": numpy.full(4, numpy.nan, dtype="float32")}
+    cairn.load(state, path)
+    assert cairn.open(path).read("w")[2] == state["w"].tobytes()
+    assert cairn.verify(path)["ok"] and not numpy.isnan(state["w"]).any()
+    cairn.convert(path, tmp_path / "out.safetensors", durable=False)
+    assert cairn.open(tmp_path / "out.safetensors").read("w")[2] == state["w"].tobytes()
+
+
+def test_a_data_file_that_is_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(SECRET)
     path = dcp(tmp_path / "ckpt", DATA)
-    (path / DATA).symlink_to(tmp_path / "secret")
+    (path / DATA).symlink_to(tmp_path / "elsewhere")
+    require_read(path, tmp_path)
+
+
+def test_a_data_file_in_a_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(SECRET)
+    path = dcp(tmp_path / "ckpt", "way/" + DATA)
+    (path / "way").mkdir()
+    (path / "way" / DATA).symlink_to(tmp_path / "secret")
     assert codes(path, tmp_path) == {"io"}
     assert "symbolic link" in error_of(lambda: cairn.open(path).read("w")).message
+
+
+@pytest.mark.parametrize("name", [".metadata", DATA])
+def test_gc_removes_nothing_that_a_linked_metadata_names(name: str, tmp_path: Path) -> None:
+    cairn.save({"w": numpy.zeros(4, dtype="float32")}, tmp_path / "ckpt", durable=False)
+    moved = next(each for each in (tmp_path / "ckpt").iterdir() if each.name.endswith(name[-7:]))
+    moved.rename(tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "elsewhere")
+    assert cairn.gc(tmp_path / "ckpt")["files"] == []
+    require_read(tmp_path / "ckpt", tmp_path)
 
 
 @pytest.mark.parametrize("make", [dcp, hub])
@@ -103,12 +132,22 @@ def test_a_folder_that_is_a_link_is_not_followed(make: Callable[[Path, str], Pat
     assert codes(path, tmp_path) == {"io"}
 
 
-def test_a_metadata_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_metadata_that_is_a_link_is_followed(tmp_path: Path) -> None:
     (dcp(tmp_path / "other", DATA) / DATA).write_bytes(SECRET)
     path = tmp_path / "ckpt"
     path.mkdir()
     (path / ".metadata").symlink_to(tmp_path / "other/.metadata")
     (path / DATA).write_bytes(SECRET)
+    require_read(path, tmp_path)
+
+
+@pytest.mark.parametrize("name", [".metadata", DATA])
+def test_a_link_to_what_is_no_file_is_an_error_at_once(name: str, tmp_path: Path) -> None:
+    path = dcp(tmp_path / "ckpt", DATA)
+    (path / DATA).write_bytes(SECRET)
+    os.mkfifo(tmp_path / "pipe")
+    (path / name).unlink()
+    (path / name).symlink_to(tmp_path / "pipe")
     assert codes(path, tmp_path) <= {"io", "not_found"}
 
 

@@ -87,8 +87,8 @@ _lock = threading.Lock()
 
 def _forget() -> None:
     """In a forked process: the threads of these saves are its parent's."""
-    global _alone, _backgrounds, _lock
-    _alone, _backgrounds, _lock = None, weakref.WeakKeyDictionary(), threading.Lock()
+    global _backgrounds, _lock
+    _backgrounds, _lock = {}, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)
