@@ -1,6 +1,8 @@
 #include "cairn/gc.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/current_error.h"
@@ -32,29 +34,42 @@ LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entr
   return live;
 }
 
+void require_exclusive(const FileSystem& files, const FileLock& lock, const GcOptions& options) {
+  if (lock.is_exclusive() || options.dry_run || options.force) return;
+  throw Error(ErrorCode::kUnsupported,
+              "the lock keeps nobody out here: the file system has no locks, or none that reach other "
+              "machines. Make sure that no save is under way here, and use force")
+      .in_file(files.root());
+}
+
+// Gives it back. Whoever is named there is dead, where the caller has said so.
+void clear(FileSystem& files, std::string_view name, std::unique_ptr<FileLock> lock,
+           const GcOptions& options) {
+  const bool stays = !lock->is_exclusive();
+  lock.reset();
+  if (stays && options.force && !options.dry_run && files.stat(name)) files.remove(name);
+}
+
 // Rank-local saves hold a lock for each rank. Taking it shows that its holder is dead, and giving it back
 // removes it.
-void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries) {
+void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries, const GcOptions& options) {
   for (const FileEntry& entry : entries) {
     const auto name = parse_dcp_name(entry.name);
-    if (name && name->kind == DcpName::Kind::kLock && name->rank && !is_partial(entry.name))
-      files.lock(entry.name).reset();
+    if (!name || name->kind != DcpName::Kind::kLock || !name->rank || is_partial(entry.name)) continue;
+    auto lock = files.lock(entry.name);
+    require_exclusive(files, *lock, options);
+    clear(files, entry.name, std::move(lock), options);
   }
 }
 
 // A save that starts while this runs is safe without knowing of it: only files of the first listing go, and
 // whoever wrote those had his lock in it, or is dead.
 GcReport collect(FileSystem& files, const GcOptions& options) {
-  const auto lock = files.lock(lock_name());
-  if (!lock->is_exclusive() && !options.dry_run && !options.force) {
-    throw Error(ErrorCode::kUnsupported,
-                "the lock keeps nobody out here: the file system has no locks, or none that reach other "
-                "machines. Make sure that no save is under way here, and use force")
-        .in_file(files.root());
-  }
+  auto lock = files.lock(lock_name());
+  require_exclusive(files, *lock, options);
   CAIRN_POINT("gc.locked");
   const std::vector<FileEntry> before = files.list();
-  clear_rank_locks(files, before);
+  clear_rank_locks(files, before, options);
   CAIRN_POINT("gc.listed");
   const LiveFiles live = live_files(files, files.list(), options.limits);
   GcReport report{find_debris(before, live), 0};
@@ -66,6 +81,7 @@ GcReport collect(FileSystem& files, const GcOptions& options) {
   CAIRN_POINT("gc.after_remove");
   if (!options.dry_run && !report.files.empty()) files.sync_directory();
   CAIRN_POINT("gc.before_unlock");
+  clear(files, kLockName, std::move(lock), options);
   return report;
 }
 

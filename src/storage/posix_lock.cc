@@ -101,8 +101,8 @@ class PosixLock final : public FileLock {
   PosixLock& operator=(const PosixLock&) = delete;
   // The name goes first, while nobody else can have the lock. A forked copy of the holder leaves it alone.
   ~PosixLock() override {
-    if (file_ && ::getpid() == holder_ && is_named(file_->get(), *directory_, name_))
-      ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+    if (!file_ || ::getpid() != holder_ || !is_named(file_->get(), *directory_, name_)) return;
+    if (is_ours_alone()) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   }
 
   bool is_exclusive() const override {
@@ -119,6 +119,21 @@ class PosixLock final : public FileLock {
   }
 
  private:
+  // Where others that may live have written too, only our line goes.
+  bool is_ours_alone() const noexcept {
+    try {
+      std::string all = read_text(file_->get());
+      const std::size_t ours = text_.empty() ? all.npos : all.find(text_);
+      if (ours != all.npos) all.erase(ours, text_.size());
+      if (all.empty()) return true;
+      if (ours != all.npos && ::ftruncate(file_->get(), 0) == 0)
+        static_cast<void>(::write(file_->get(), all.data(), all.size()) == 0);
+      return false;
+    } catch (...) {
+      return exclusive_;  // no memory to look
+    }
+  }
+
   std::shared_ptr<const Directory> directory_;
   std::string name_;
   std::optional<OwnDescriptor> file_;  // when it is held
@@ -183,8 +198,20 @@ std::string holder_text() {
                      self ? self->began : "", system_of_processes());
 }
 
-// Whether a process that wrote this line certainly exists no more.
-bool is_dead(std::string_view line) {
+// Whether this process has another descriptor of the lock: one that it could not remove is still named after
+// it.
+bool is_held_here(int fd) {
+  struct stat mine, other;
+  if (::fstat(fd, &mine) != 0) return true;
+  return std::any_of(held_descriptors.begin(), held_descriptors.end(), [&](const std::atomic<int>& slot) {
+    const int held = slot.load() - 1;
+    return held >= 0 && held != fd && ::fstat(held, &other) == 0 && mine.st_dev == other.st_dev &&
+           mine.st_ino == other.st_ino;
+  });
+}
+
+// Whether a process that wrote this line into the lock certainly exists no more, or has given it back.
+bool is_dead(std::string_view line, int fd) {
   const std::size_t began_at = line.rfind(", began "), system_at = line.rfind(", system ");
   if (!line.starts_with("process ") || began_at == line.npos || system_at == line.npos ||
       system_at < began_at)
@@ -197,14 +224,15 @@ bool is_dead(std::string_view line) {
   if (system.empty() || system != system_of_processes()) return false;
   const auto now = process_state(pid);
   if (!now) return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+  if (pid == ::getpid() && now->began == began) return !is_held_here(fd);
   return !now->runs || now->began != began;
 }
 
 // Whether all who wrote this into the lock are dead.
-bool are_dead(std::string_view text) {
+bool are_dead(std::string_view text, int fd) {
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    if (end == text.npos || !is_dead(text.substr(0, end))) return false;
+    if (end == text.npos || !is_dead(text.substr(0, end), fd)) return false;
     text.remove_prefix(end + 1);
   }
   return true;
@@ -255,9 +283,9 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
     if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
     CAIRN_POINT("lock.taken");
     // A name that is there already was left by a holder that died, or flock ends at this machine.
-    const bool alone = taken == Taken::kYes && are_dead(read_text(file.get()));
+    const bool alone = are_dead(read_text(file.get()), file.get());
     if (!write_holder(file.get(), mine, alone)) mine.clear();
-    lock->hold(std::move(file), alone, std::move(mine));
+    lock->hold(std::move(file), alone && taken == Taken::kYes, std::move(mine));
     return lock;
   }
   throw Error(ErrorCode::kConflict, fmt::format("{} holds this lock", holder)).in_file(path);

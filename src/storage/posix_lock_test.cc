@@ -116,10 +116,23 @@ TEST(PosixLock, WhatAHolderElsewhereLeftIsTakenButNotExclusive) {
   for (const char* text : {"process 1 on another, began 5, system 0123/4026531836\n",
                            "process 1 on another\n", "something else"}) {
     folder.write("lock", text);
-    const auto held = files->lock("lock");
+    auto held = files->lock("lock");
     EXPECT_FALSE(held->is_exclusive()) << text;
+    held.reset();
+    EXPECT_FALSE(files->lock("lock")->is_exclusive()) << "he may still be at work: " << text;
+    EXPECT_EQ(std::filesystem::file_size(folder / "lock"), std::string_view(text).size());
   }
-  EXPECT_TRUE(files->lock("lock")->is_exclusive()) << "nothing of them stays";
+}
+
+TEST(PosixLock, WhatAHolderHereCouldNotRemoveIsExclusive) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  {
+    const auto held = files->lock("lock");
+    std::filesystem::copy_file(folder / "lock", folder / "copy");
+  }
+  std::filesystem::rename(folder / "copy", folder / "lock");
+  EXPECT_TRUE(files->lock("lock")->is_exclusive());
 }
 
 TEST(PosixLock, TheHolderLearnsOfASecondOne) {

@@ -121,6 +121,9 @@ bool retire_ranks(FileSystem& files, const std::vector<FileEntry>& all, bool dur
     if (e.code() == ErrorCode::kConflict) return false;
     throw;
   }
+  // One that could be taken, but may be held on another machine, counts as held.
+  if (!std::all_of(locks.begin(), locks.end(), [](const auto& lock) { return lock->is_exclusive(); }))
+    return false;
   for (const std::string& name : retired)
     for (std::string& file : torch_files_of(files, name)) old.push_back(std::move(file));
   if (retired.empty()) return true;
@@ -195,7 +198,6 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
   CreateOptions how{.size = bytes.size(), .replace = options_.overwrite, .durable = options_.durable};
   if (replaces_ && version_) {
     how.last_check = [this] { require_unchanged(); };
-    if (!lock_->is_exclusive()) remember_replaced();
   } else if (!replaces_ && !CAIRN_BUG("no-lock")) {
     how.replace = false;
   }
@@ -223,6 +225,7 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
     CAIRN_POINT("publish.after_manifest");
     if (options_.durable) files_.sync_directory();
   }
+  if (replaces_ && version_ && !lock_->is_exclusive()) remember_replaced();
   CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
   if (CAIRN_BUG("remove-old-first")) remove_old_files({}, metadata);

@@ -79,7 +79,7 @@ class GcScene final : public Scene {
   void prepare() override {
     source_.prepare();
     leave_debris(dir_);
-    std::ofstream(dir_ + "/" + std::string(kLockName)) << "process 1 on nowhere\n";
+    std::ofstream(dir_ + "/" + std::string(kLockName));  // of one that died at once
   }
   void run(Group&) override { gc(dir_); }
   void check(const Outcome&) override {
