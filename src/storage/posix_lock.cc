@@ -74,15 +74,22 @@ class OwnDescriptor {
 // Whether the name still leads to this file: its last holder removes it, and the next one makes another.
 bool is_named(int fd, const Directory& directory, const std::string& name) {
   struct stat mine, named;
-  return ::fstat(fd, &mine) == 0 &&
-         ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+  if (::fstat(fd, &mine) != 0 ||
+      ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return false;
+    const int os_error = errno;
+    throw Error(ErrorCode::kIo, "cannot look at the lock")
+        .in_file(directory.path() + "/" + name)
+        .with_errno(os_error);
+  }
+  return mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
 }
 
-std::string read_text(int fd) {
+std::string read_text(int fd, const std::string& path) {
   std::array<char, 4096> text{};
-  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
-  return {text.data(), got > 0 ? static_cast<std::size_t>(got) : 0};
+  const ssize_t got = uninterrupted([&] { return ::pread(fd, text.data(), text.size(), 0); });
+  if (got < 0) throw Error(ErrorCode::kIo, "cannot read who holds the lock").in_file(path).with_errno(errno);
+  return {text.data(), static_cast<std::size_t>(got)};
 }
 
 // The text of the file of this name now: opened again, because a network file system looks for what others
@@ -90,7 +97,10 @@ std::string read_text(int fd) {
 std::string read_again(const Directory& directory, const std::string& name) {
   const Descriptor file(uninterrupted(
       [&] { return ::openat(directory.descriptor(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); }));
-  return file.get() < 0 ? std::string() : read_text(file.get());
+  const std::string path = directory.path() + "/" + name;
+  if (file.get() >= 0) return read_text(file.get(), path);
+  if (errno == ENOENT) return {};
+  throw Error(ErrorCode::kIo, "cannot read who holds the lock").in_file(path).with_errno(errno);
 }
 
 class PosixLock final : public FileLock {
@@ -101,8 +111,8 @@ class PosixLock final : public FileLock {
   PosixLock& operator=(const PosixLock&) = delete;
   // The name goes first, while nobody else can have the lock. A forked copy of the holder leaves it alone.
   ~PosixLock() override {
-    if (!file_ || ::getpid() != holder_ || !is_named(file_->get(), *directory_, name_)) return;
-    if (is_ours_alone()) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+    if (file_ && ::getpid() == holder_ && is_ours_alone())
+      ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
   }
 
   bool is_exclusive() const override {
@@ -122,7 +132,8 @@ class PosixLock final : public FileLock {
   // Where others that may live have written too, only our line goes.
   bool is_ours_alone() const noexcept {
     try {
-      std::string all = read_text(file_->get());
+      if (!is_named(file_->get(), *directory_, name_)) return false;
+      std::string all = read_text(file_->get(), name_);
       const std::size_t ours = text_.empty() ? all.npos : all.find(text_);
       if (ours != all.npos) all.erase(ours, text_.size());
       if (all.empty()) return true;
@@ -130,7 +141,7 @@ class PosixLock final : public FileLock {
         static_cast<void>(::write(file_->get(), all.data(), all.size()) == 0);
       return false;
     } catch (...) {
-      return exclusive_;  // no memory to look
+      return exclusive_;  // it cannot be read, or there is no memory to look
     }
   }
 
@@ -157,8 +168,11 @@ Taken take(int fd, const std::string& path) {
 
 std::string first_line(const char* path) {
   const Descriptor file(uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); }));
-  const std::string text = file.get() < 0 ? std::string() : read_text(file.get());
-  return text.substr(0, text.find('\n'));
+  if (file.get() < 0) return {};
+  std::array<char, 4096> text{};
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  const std::string_view all(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+  return std::string(all.substr(0, all.find('\n')));
 }
 
 // Which running system a process number belongs to: the boot, and the namespace. Empty when nobody can tell.
@@ -189,12 +203,16 @@ std::optional<ProcessState> process_state(long pid) {
   return state;
 }
 
-// One line that says who holds the lock.
-std::string holder_text() {
+std::string host_name() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+// One line that says who holds the lock.
+std::string holder_text() {
   const auto self = process_state(::getpid());
-  return fmt::format("process {} on {}, began {}, system {}\n", ::getpid(), host.data(),
+  return fmt::format("process {} on {}, began {}, system {}\n", ::getpid(), host_name(),
                      self ? self->began : "", system_of_processes());
 }
 
@@ -210,18 +228,23 @@ bool is_held_here(int fd) {
   });
 }
 
-// Whether a process that wrote this line into the lock certainly exists no more, or has given it back.
+// Whether a process that wrote this line into the lock certainly exists no more, or has given it back. What
+// no process writes is what a loss of power left of a line.
 bool is_dead(std::string_view line, int fd) {
+  if (!line.starts_with("process ")) return true;
   const std::size_t began_at = line.rfind(", began "), system_at = line.rfind(", system ");
-  if (!line.starts_with("process ") || began_at == line.npos || system_at == line.npos ||
-      system_at < began_at)
-    return false;
+  if (began_at == line.npos || system_at == line.npos || system_at < began_at) return false;
   const std::string_view began = line.substr(began_at + 8, system_at - began_at - 8);
   const std::string_view system = line.substr(system_at + 9);
   long pid = 0;
   const auto number = std::from_chars(line.data() + 8, line.data() + line.size(), pid);
   if (number.ec != std::errc() || pid <= 0 || began.empty()) return false;
-  if (system.empty() || system != system_of_processes()) return false;
+  const std::string here = system_of_processes();
+  if (system.empty() || here.empty()) return false;
+  const auto boot_of = [](std::string_view text) { return text.substr(0, text.find('/')); };
+  const bool on_this_host = line.substr(0, began_at).ends_with(" on " + host_name());
+  if (on_this_host && boot_of(system) != boot_of(here)) return true;  // the machine has been started again
+  if (system != here) return false;
   const auto now = process_state(pid);
   if (!now) return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
   if (pid == ::getpid() && now->began == began) return !is_held_here(fd);
@@ -232,7 +255,8 @@ bool is_dead(std::string_view line, int fd) {
 bool are_dead(std::string_view text, int fd) {
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    if (end == text.npos || !is_dead(text.substr(0, end), fd)) return false;
+    if (end == text.npos) return true;  // half a line: whoever lives has written a whole one
+    if (!is_dead(text.substr(0, end), fd)) return false;
     text.remove_prefix(end + 1);
   }
   return true;
@@ -250,8 +274,8 @@ bool write_holder(int fd, const std::string& text, bool alone) {
 }
 
 // For messages: who holds it, as far as that can be shown.
-std::string read_holder(int fd) {
-  const std::string all = read_text(fd);
+std::string read_holder(int fd, const std::string& path) {
+  const std::string all = read_text(fd, path);
   const std::string line = all.substr(0, all.find('\n'));
   const bool readable = std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
   return line.empty() || !readable ? "somebody else" : line.substr(0, line.rfind(", began "));
@@ -277,14 +301,15 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
     CAIRN_POINT("lock.opened");
     const Taken taken = take(file.get(), path);
     if (taken == Taken::kNo) {
-      holder = read_holder(file.get());
+      holder = read_holder(file.get(), path);
       break;
     }
     if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
     CAIRN_POINT("lock.taken");
     // A name that is there already was left by a holder that died, or flock ends at this machine.
-    const bool alone = are_dead(read_text(file.get()), file.get());
-    if (!write_holder(file.get(), mine, alone)) mine.clear();
+    const bool alone = are_dead(read_text(file.get(), path), file.get());
+    // Without room for a line the lock is known by what is in it, the dead's or nothing.
+    if (!write_holder(file.get(), mine, alone)) mine = alone ? read_text(file.get(), path) : "";
     lock->hold(std::move(file), alone && taken == Taken::kYes, std::move(mine));
     return lock;
   }

@@ -113,14 +113,27 @@ TEST(PosixLock, WhatADeadHolderOfThisMachineLeftIsExclusive) {
 TEST(PosixLock, WhatAHolderElsewhereLeftIsTakenButNotExclusive) {
   const TestFolder folder;
   const auto files = posix_file_system(folder.path());
-  for (const char* text : {"process 1 on another, began 5, system 0123/4026531836\n",
-                           "process 1 on another\n", "something else"}) {
+  for (const char* text :
+       {"process 1 on another, began 5, system 0123/4026531836\n", "process 1 on another\n"}) {
     folder.write("lock", text);
     auto held = files->lock("lock");
     EXPECT_FALSE(held->is_exclusive()) << text;
     held.reset();
     EXPECT_FALSE(files->lock("lock")->is_exclusive()) << "he may still be at work: " << text;
     EXPECT_EQ(std::filesystem::file_size(folder / "lock"), std::string_view(text).size());
+  }
+}
+
+TEST(PosixLock, WhatALossOfPowerLeftOfALineIsExclusive) {
+  const TestFolder folder;
+  const auto files = posix_file_system(folder.path());
+  std::array<char, 256> host{};
+  ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
+  const std::string before =
+      std::string("process 1 on ") + host.data() + ", began 5, system another-boot/4026531836\n";
+  for (const std::string& text : {std::string(90, '\0'), std::string("process 1 on ano"), before}) {
+    folder.write("lock", text);
+    EXPECT_TRUE(files->lock("lock")->is_exclusive()) << text;
   }
 }
 
