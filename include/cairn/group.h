@@ -62,8 +62,8 @@ class Group {
   virtual void hint(int /*to*/, char /*byte*/, const Step& /*step*/) {}
 
   // For a group that gives up on a rank which is silent for too long: until the answer is let go, those who
-  // wait for this rank hear that it is at work. They wait in a gather or, with a `root`, for that rank's word.
-  // Between this call and the exchange that follows nothing else is exchanged.
+  // wait for this rank hear that it is at work. They wait in a gather or, with a `root`, for that rank's
+  // word. Between this call and the exchange that follows nothing else is exchanged.
   virtual std::shared_ptr<void> stay_alive(std::optional<int> /*root*/) { return nullptr; }
 
   // The first step number of a save or load; grows from one to the next. All ranks take part in the same
