@@ -68,6 +68,10 @@ def outcomes(corpus):
         found = replay(program, files, mode, limits)
         baseline = found.pop(empty.name)[2]
         for name, (verdict, ms, kib, log) in found.items():
+            for _ in range(10):  # on a busy machine the least of several times is the parser's own
+                if ms < MILLISECONDS:
+                    break
+                ms = min(ms, replay(program, [directory / name], mode, limits)[name][1])
             results[name] = (verdict, ms, kib - baseline, log)
     return results
 
