@@ -27,7 +27,8 @@ setup:  ## install what is missing (Debian packages as root; Python packages int
 build: setup  ## the command, the library and the Python package, in build/release
 	@tools/build.sh release $(JOBS)
 
-demo: build  ## look into a few checkpoints with the command
+demo: setup  ## four ranks save and three load; the command and PyTorch look at the result
+	@tools/build.sh release $(JOBS) cairn_cli train bench_save_load
 	@tools/demo.sh
 
 test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before

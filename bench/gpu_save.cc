@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "cairn/async.h"
-#include "device/simulated.h"
 #include "gpu/loop.h"
 #include "gpu/raw.h"
 #include "gpu/state.h"
+#include "testing/simulated.h"
 
 namespace {
 

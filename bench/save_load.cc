@@ -25,8 +25,8 @@
 #include "cairn/layout.h"
 #include "cairn/verify.h"
 #include "measure.h"
+#include "measure/raw_limit.h"
 #include "storage/page_cache.h"
-#include "storage/raw_limit.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "cairn/bench.h"
 #include "command.h"
 #include "json.h"
+#include "measure/bench.h"
 #include "output.h"
 #include "progress.h"
 #include "stop_signals.h"
@@ -30,9 +30,9 @@ std::string way_text(const RawTiming& raw) {
 }
 
 // Prints the lines of the table; a rate of all bytes, and what part of the raw limit that is.
-class Table {
+class BenchTable {
  public:
-  Table(const BenchReport& report, Output& out)
+  BenchTable(const BenchReport& report, Output& out)
       : gigabytes_(static_cast<double>(report.bytes) / 1e9), out_(out) {}
 
   void heading() {
@@ -62,7 +62,7 @@ class Table {
   Output& out_;
 };
 
-void print_async(std::string_view name, const AsyncTiming& timing, double limit, Table& table) {
+void print_async(std::string_view name, const AsyncTiming& timing, double limit, BenchTable& table) {
   table.text(name);
   table.time("  call returns", timing.returned);
   table.rate("  state is free", timing.staged);
@@ -76,7 +76,7 @@ void print_report(const BenchReport& report, bool kept, Output& out) {
                        counted(static_cast<std::uint64_t>(report.files), "file"), visible(system),
                        counted(static_cast<std::uint64_t>(report.cores), "core")));
   const std::string_view cold = report.cold ? ", cold" : "";
-  Table table(report, out);
+  BenchTable table(report, out);
   table.heading();
   table.rate("raw write", report.raw_write.seconds, way_text(report.raw_write));
   table.rate(fmt::format("raw read{}", cold), report.raw_read.seconds, way_text(report.raw_read));
@@ -92,9 +92,9 @@ void print_report(const BenchReport& report, bool kept, Output& out) {
   if (kept) out.text(fmt::format("\nThe checkpoint is at {}\n", visible(report.checkpoint)));
 }
 
-class JsonReport {
+class JsonBench {
  public:
-  JsonReport(const BenchReport& report, Output& out) : report_(report), json_(out) {}
+  JsonBench(const BenchReport& report, Output& out) : report_(report), json_(out) {}
 
   void print(bool kept) {
     json_.begin_object();
@@ -171,7 +171,7 @@ class BenchCommand : public Command {
       });
     }
     if (json_) {
-      JsonReport(report, out).print(options_.keep);
+      JsonBench(report, out).print(options_.keep);
       out.put('\n');
     } else {
       print_report(report, options_.keep, out);

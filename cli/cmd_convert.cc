@@ -105,9 +105,9 @@ void print_report(const ConvertReport& report, bool dry_run, Output& out) {
   out.text(fmt::format("read back    {} of the destination\n", human_bytes(report.read_back).view()));
 }
 
-class JsonReport {
+class JsonConversion {
  public:
-  JsonReport(const ConvertReport& report, Output& out) : report_(report), json_(out) {}
+  JsonConversion(const ConvertReport& report, Output& out) : report_(report), json_(out) {}
 
   void print(bool dry_run) {
     json_.begin_object();
@@ -211,7 +211,7 @@ class ConvertCommand : public Command {
       });
     }
     if (json_) {
-      JsonReport(report, out).print(options_.dry_run);
+      JsonConversion(report, out).print(options_.dry_run);
       out.put('\n');
     } else {
       print_report(report, options_.dry_run, out);

@@ -54,9 +54,10 @@ Widths measure(const Listing& listing, const Output& out) {
   return w;
 }
 
-class Table {
+class ListingTable {
  public:
-  Table(const Listing& listing, Output& out) : listing_(listing), out_(out), w_(measure(listing, out)) {
+  ListingTable(const Listing& listing, Output& out)
+      : listing_(listing), out_(out), w_(measure(listing, out)) {
     dtype_at_ = w_.name + kGap;
     shape_at_ = dtype_at_ + w_.dtype + kGap;
     bytes_end_ = shape_at_ + w_.shape + kGap + Widths::kBytes;
@@ -195,7 +196,7 @@ class Table {
 }  // namespace
 
 void print_table(const Listing& listing, const TableOptions& options, Output& out) {
-  Table table(listing, out);
+  ListingTable table(listing, out);
   table.header();
   for (const std::uint32_t i : listing.tensors) {
     table.tensor(listing.tensor(i));

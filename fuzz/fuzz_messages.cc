@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
-#include "engine/steps.h"
 #include "fuzz.h"
 #include "group/mail.h"
+#include "group/steps.h"
 
 namespace cairn::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "engine/name_map.h"
+#include "convert/name_map.h"
 #include "fuzz.h"
 
 namespace cairn::fuzz {

@@ -27,7 +27,7 @@ for file in files:
     groups.setdefault(file["filename"].split("/")[1], []).append(file)
 groups = dict(sorted(groups.items()))
 parts = {
-    "publish": r"src/storage/(publish|hf_publish|dcp_writer|dcp_names|debris)\.cc|src/engine/steps\.cc",
+    "publish": r"src/save/(publish|hf_publish|dcp_writer|debris)\.cc|src/checkpoint/dcp_names\.cc|src/group/steps\.cc",
     "parsers": r"src/format/(zip_|pickle_|dcp_|json_|manifest|safetensors|sharding|storage_|torch_)[a-z_]*\.(cc|h)|src/plan/wire_.*",
 }
 for name, pattern in parts.items():

@@ -38,7 +38,7 @@ SECONDS = 120  # one test program; a mutant that takes longer hangs, and is kill
 PICKLE = [("format_test", "Pickle*:Disassemble*:DcpMetadata*:TorchFile*:TorchLeaves*:WriteTorchFile*:StorageKeys*")]
 ZIP = [("format_test", "Zip*:TorchFile*:KnownArchives*:TensorBlob*:WriteTorchFile*")]
 TARGETS: list[tuple[str, list[tuple[str, str]]]] = [
-    ("src/storage/publish.cc", [("storage_test", "*"), ("engine_test", "Save.*:Faults.*:Gc.*:Verify.*:RankLocal.*")]),
+    ("src/save/publish.cc", [("storage_test", "*"), ("engine_test", "Save.*:Faults.*:Gc.*:Verify.*:RankLocal.*")]),
     ("src/plan/wire_*.cc", [("plan_test", "Wire*:PlanCache*")]),
     ("src/format/zip_*.cc", ZIP),
     ("src/format/pickle_*.cc", PICKLE),

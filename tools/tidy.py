@@ -75,6 +75,7 @@ def main() -> int:
     seen: dict[str, list[Include]] = {}
     commands = compile_commands(args.build)
     wanted = args.files or sorted(commands)
+    assert wanted, f"{args.build} compiles no file by itself"
     version = tidy_version()
     keys = {file: key_of(file, commands[file], version, seen) for file in wanted}
     stale = [file for file in wanted if not (CACHE / keys[file]).exists()]

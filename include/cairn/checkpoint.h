@@ -17,6 +17,7 @@
 
 #include "cairn/limits.h"
 #include "cairn/metadata.h"
+#include "cairn/selection.h"
 #include "cairn/state_dict.h"
 #include "cairn/tensor.h"
 
@@ -57,19 +58,6 @@ struct FileSummary {
   std::uint64_t needed = 0;           // one past the last byte that is referenced
   bool referenced = false;
 };
-
-// One dimension of a slice: start, start + step, ... , `count` elements.
-struct Range {
-  std::int64_t start = 0;
-  std::int64_t count = 0;
-  std::int64_t step = 1;  // >= 1
-  bool operator==(const Range&) const = default;
-};
-using Selection = std::vector<Range>;  // leading dimensions; the rest is taken whole
-
-// "[0:16, ::2, -1]" as Python would read it, for a tensor of this shape. A single index is a Range of
-// one element (the dimension stays). Throws Error(kInvalidArgument) that points at the odd character.
-Selection parse_selection(std::string_view text, const Shape& shape);
 
 class Checkpoint {
  public:

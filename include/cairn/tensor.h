@@ -127,6 +127,7 @@ struct Device {
   enum class Kind : std::uint8_t { kCpu, kCuda };
   Kind kind = Kind::kCpu;
   int index = 0;
+  bool is_cpu() const { return kind == Kind::kCpu; }
   bool operator==(const Device&) const = default;
 };
 

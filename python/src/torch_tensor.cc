@@ -8,7 +8,7 @@
 namespace cairn::python {
 namespace {
 
-constexpr int kDeepest = 32;
+constexpr int kDeepestTensor = 32;
 constexpr std::size_t kMostRepeated = 10'000;  // values written out a second time
 
 // Strings and types that are looked up for every tensor; made at first use and kept for ever.
@@ -85,7 +85,7 @@ class PlainData {
  public:
   std::optional<Value> value(nb::handle object, int depth) {
     PyObject* p = object.ptr();
-    if (depth > kDeepest || (repeats_ > 0 && ++repeated_ > kMostRepeated)) return std::nullopt;
+    if (depth > kDeepestTensor || (repeats_ > 0 && ++repeated_ > kMostRepeated)) return std::nullopt;
     if (p == Py_None) return Value(None{});
     if (PyBool_Check(p)) return Value(p == Py_True);
     if (PyLong_CheckExact(p)) {

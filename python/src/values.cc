@@ -13,7 +13,7 @@
 namespace cairn::python {
 namespace {
 
-constexpr std::size_t kDeepest = 500;  // far below what overruns a stack
+constexpr std::size_t kDeepestState = 500;  // far below what overruns a stack
 
 // Walks down a state; knows where it is.
 class Walk {
@@ -85,8 +85,8 @@ class Walk {
 
   template <class Step> void enter(const Step& step) {
     path_.emplace_back(step);
-    if (path_.size() <= kDeepest) return;
-    throw Error(ErrorCode::kLimit, "a state is nested deeper than " + std::to_string(kDeepest) +
+    if (path_.size() <= kDeepestState) return;
+    throw Error(ErrorCode::kLimit, "a state is nested deeper than " + std::to_string(kDeepestState) +
                                        " levels; does it hold itself?");
   }
 

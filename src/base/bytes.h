@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace cairn {
@@ -22,6 +23,10 @@ template <class T> T load(const void* from) {
 }
 
 template <class T> void store(void* to, T value) { std::memcpy(to, &value, sizeof(T)); }
+
+template <class T> void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
 
 inline ByteSpan as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

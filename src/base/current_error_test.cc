@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "base/test_errors.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

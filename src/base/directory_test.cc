@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/test_errors.h"
-#include "base/test_folder.h"
+#include "testing/errors.h"
+#include "testing/folder.h"
 
 namespace cairn {
 namespace {

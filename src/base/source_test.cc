@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cairn/error.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {
@@ -40,16 +41,6 @@ std::string read(const ByteSource& source, std::uint64_t offset, std::size_t len
   std::string text(length, '?');
   source.read_at(offset, std::as_writable_bytes(std::span(text)));
   return text;
-}
-
-template <class Action> Error error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e;
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {ErrorCode::kInternal, ""};
 }
 
 TEST_F(Source, FileIsReadAtAnyPlace) {

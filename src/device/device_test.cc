@@ -6,11 +6,11 @@
 #include <random>
 #include <thread>
 
-#include "base/test_errors.h"
 #include "device/device_reader.h"
 #include "device/device_sender.h"
 #include "device/row_copies.h"
-#include "device/simulated.h"
+#include "testing/errors.h"
+#include "testing/simulated.h"
 
 namespace cairn {
 namespace {

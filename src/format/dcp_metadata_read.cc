@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/source.h"
+#include "cairn/dcp_metadata.h"
 #include "cairn/error.h"
 #include "format/budget.h"
 #include "format/dcp_metadata.h"
@@ -100,8 +102,6 @@ template <class F> bool each_entry(const Graph& graph, Ref dict, F&& f) {
   return all;
 }
 
-[[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
-
 constexpr std::size_t kLarge = 20000;  // entries from which a second thread pays
 
 // No future where there is no thread to be had.
@@ -121,14 +121,14 @@ Metadata MetadataReader::read() {
   if (class_of(root) != DcpReducer::kMetadata) {
     throw Error(ErrorCode::kUnsupported, "the pickle holds something other than DCP's Metadata");
   }
-  if (graph_.size(graph_.args(root)) != 0) broken("Metadata is made with arguments");
+  if (graph_.size(graph_.args(root)) != 0) broken_metadata("Metadata is made with arguments");
   if (!graph_.has_state(root) || graph_.state(root).kind() != Kind::kDict)
-    broken("Metadata without its fields");
+    broken_metadata("Metadata without its fields");
   const Ref state = graph_.state(root);
 
   Ref value;
   if (!graph_.find(state, "state_dict_metadata", value) || value.kind() != Kind::kDict) {
-    broken("Metadata without state_dict_metadata");
+    broken_metadata("Metadata without state_dict_metadata");
   }
   const PodVector<Entry> entries = list_entries(value);
   out_.state_dict_metadata.reserve(entries.size());
@@ -195,7 +195,7 @@ void MetadataReader::add_name(std::string_view name, PodVector<char>& seen) {
   const bool in_order = expected < names.size() && names[expected] == name;
   const std::uint32_t number = last_name_ = in_order ? expected : names.intern(name);
   if (number >= seen.size()) seen.resize(std::max<std::size_t>(number + 1, 2 * seen.size()), 0);
-  if (seen[number] != 0) broken(fmt::format("'{}' is in state_dict_metadata twice", name));
+  if (seen[number] != 0) broken_metadata(fmt::format("'{}' is in state_dict_metadata twice", name));
   seen[number] = 1;
 }
 
@@ -204,7 +204,8 @@ PodVector<MetadataReader::Entry> MetadataReader::list_entries(Ref dict) {
   entries.reserve(graph_.size(dict) / 2);
   PodVector<char> seen;
   each_entry(graph_, dict, [&](Ref key, Ref value) {
-    if (key.kind() != Kind::kString) broken("an entry of state_dict_metadata whose name is no string");
+    if (key.kind() != Kind::kString)
+      broken_metadata("an entry of state_dict_metadata whose name is no string");
     add_name(graph_.text(key), seen);
     budget_.take(sizeof(Entry) + sizeof(out_.state_dict_metadata[0]) + text_bytes(graph_.text(key)));
     const Ref tensor = reducer_.tensor_handle(graph_, value);
@@ -263,7 +264,7 @@ bool MetadataReader::same_keys(Ref a, Ref b) const {
 // Python would keep the last of two equal names, a search from the front finds the first.
 void refuse_twice(const PathMap& paths) {
   if (const auto twice = find_duplicate(paths.size(), [&](std::size_t i) { return paths.fqn(i); }))
-    broken(fmt::format("'{}' is in planner_data twice", paths.fqn(*twice)));
+    broken_metadata(fmt::format("'{}' is in planner_data twice", paths.fqn(*twice)));
 }
 
 void MetadataReader::read_planner_data(Ref entries, Ref ref) {
@@ -357,7 +358,7 @@ bool MetadataReader::read_rows(Ref dict) {
 std::string MetadataReader::path_text(Ref object) {
   std::string path;
   graph_.each(graph_.args(object), [&](Ref part) {
-    if (part.kind() != Kind::kString) broken("a path whose parts are no strings");
+    if (part.kind() != Kind::kString) broken_metadata("a path whose parts are no strings");
     if (!path.empty() && path.back() != '/') path += '/';
     path += graph_.text(part);
     if (path.size() > limits_.string_bytes)
@@ -371,7 +372,7 @@ std::optional<std::string> MetadataReader::text_or_none(Ref ref, std::string_vie
   if (ref.kind() == Kind::kNone) return std::nullopt;
   if (ref.kind() == Kind::kString) return std::string(graph_.text(ref));
   if (class_of(ref) == DcpReducer::kPath) return path_text(ref);
-  broken(fmt::format("{} is no string", what));
+  broken_metadata(fmt::format("{} is no string", what));
 }
 
 void MetadataReader::read_storage_meta(Ref ref) {
@@ -380,14 +381,14 @@ void MetadataReader::read_storage_meta(Ref ref) {
   StorageMeta meta;
   if (graph_.has_state(ref)) {
     const Ref state = graph_.state(ref);
-    if (state.kind() != Kind::kDict) broken("StorageMeta without its fields");
+    if (state.kind() != Kind::kDict) broken_metadata("StorageMeta without its fields");
     Ref value;
     if (graph_.find(state, "checkpoint_id", value)) meta.checkpoint_id = text_or_none(value, "checkpoint_id");
     if (graph_.find(state, "save_id", value)) meta.save_id = text_or_none(value, "save_id");
     if (graph_.find(state, "load_id", value)) meta.load_id = text_or_none(value, "load_id");
     if (attribute(state, "modules", value)) {
       Value modules = reducer_.plain_value(graph_, value);
-      if (!modules.is<List>()) broken("the modules of StorageMeta are no list");
+      if (!modules.is<List>()) broken_metadata("the modules of StorageMeta are no list");
       meta.modules = std::move(modules.get<List>());
       meta.has_modules = true;
     }
@@ -413,6 +414,10 @@ Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits) {
 
 Metadata read_dcp_metadata_plainly(const ByteSource& source, const Limits& limits) {
   return read(source, limits, true);
+}
+
+Metadata parse_dcp_metadata(std::string_view bytes, std::string name) {
+  return read_dcp_metadata(*memory_source(as_bytes(bytes), std::move(name)));
 }
 
 }  // namespace cairn

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
 #include "format/pickle_ops.h"
 #include "format/pickle_writer.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -23,28 +23,27 @@ namespace {
 // file.
 constexpr std::uint64_t kNameBytes = 40;
 
-[[noreturn]] void broken(std::string message) { throw Error(ErrorCode::kCorrupt, std::move(message)); }
-
 std::int64_t integer_of(const Graph& graph, Ref ref, std::string_view what) {
   if (graph.is_integer(ref)) return graph.integer(ref);
   if (ref.kind() == Kind::kBigInt)
     throw Error(ErrorCode::kLimit, fmt::format("{} does not fit in 64 bits", what));
-  broken(fmt::format("{} is not an integer", what));
+  broken_metadata(fmt::format("{} is not an integer", what));
 }
 
 bool bool_of(Ref ref, std::string_view what) {
-  if (ref.kind() != Kind::kTrue && ref.kind() != Kind::kFalse) broken(fmt::format("{} is not a bool", what));
+  if (ref.kind() != Kind::kTrue && ref.kind() != Kind::kFalse)
+    broken_metadata(fmt::format("{} is not a bool", what));
   return ref.kind() == Kind::kTrue;
 }
 
 Ref field(const Graph& graph, Ref state, std::string_view name, std::string_view of) {
   Ref value;
-  if (!graph.find(state, name, value)) broken(fmt::format("{} without its field '{}'", of, name));
+  if (!graph.find(state, name, value)) broken_metadata(fmt::format("{} without its field '{}'", of, name));
   return value;
 }
 
 void must_be_dict(Ref state, std::string_view of) {
-  if (state.kind() != Kind::kDict) broken(fmt::format("the state of {} is not a dict", of));
+  if (state.kind() != Kind::kDict) broken_metadata(fmt::format("the state of {} is not a dict", of));
 }
 
 // The class of an object that is still an object, kOther for everything else.
@@ -60,7 +59,7 @@ bool is_handle(const Graph& graph, Ref ref, std::uint32_t type) {
 
 DType dtype_of(const Graph& graph, Ref ref) {
   if (ref.kind() != Kind::kGlobal || graph.module(ref) != "torch")
-    broken("the dtype of a tensor is no torch dtype");
+    broken_metadata("the dtype of a tensor is no torch dtype");
   const std::optional<DType> dtype = dtype_from_name(graph.name(ref));
   if (!dtype) throw Error(ErrorCode::kUnsupported, fmt::format("tensors of dtype torch.{}", graph.name(ref)));
   return *dtype;
@@ -75,7 +74,7 @@ Layout layout_of(const Graph& graph, Ref ref) {
     if (name.kind() == Kind::kString)
       throw Error(ErrorCode::kUnsupported, fmt::format("tensors of layout {}", graph.text(name)));
   }
-  broken("the layout of a tensor is no torch layout");
+  broken_metadata("the layout of a tensor is no torch layout");
 }
 
 // An enum member, by value (class(0)) or by name (getattr(class, "TORCH_CONTIGUOUS_FORMAT")).
@@ -97,7 +96,7 @@ MemoryFormat memory_format_of(const Graph& graph, Ref ref) {
       throw Error(ErrorCode::kUnsupported, fmt::format("tensors of memory format {}", graph.text(name)));
     }
   }
-  broken("the memory format of a tensor is none that torch has");
+  broken_metadata("the memory format of a tensor is none that torch has");
 }
 
 }  // namespace
@@ -148,13 +147,13 @@ std::uint32_t DcpReducer::class_id(std::string_view module, std::string_view nam
 
 bool DcpReducer::called(const Graph& graph, std::uint32_t class_id, Ref args, Ref& made) {
   if (class_id != kSize) return false;
-  if (graph.size(args) != 1) broken("torch.Size called with other than one argument");
+  if (graph.size(args) != 1) broken_metadata("torch.Size called with other than one argument");
   made = handle(kSizeHandle, size_of(graph, graph.item(args, 0)));
   return true;
 }
 
 bool DcpReducer::built(const Graph& graph, std::uint32_t class_id, Ref args, Ref state, Ref& made) {
-  if (class_id != kSize && graph.size(args) != 0) broken("a class of DCP is made with arguments");
+  if (class_id != kSize && graph.size(args) != 0) broken_metadata("a class of DCP is made with arguments");
   switch (class_id) {
     case kChunk: made = handle(kChunkHandle, build_chunk(graph, state)); return true;
     case kTensor: made = build_tensor(graph, state); return true;
@@ -167,7 +166,7 @@ bool DcpReducer::built(const Graph& graph, std::uint32_t class_id, Ref args, Ref
 
 std::uint32_t DcpReducer::checked_dims(const std::int64_t* dims, std::size_t rank) {
   for (std::size_t i = 0; i < rank; ++i)
-    if (dims[i] < 0) broken(fmt::format("a size or offset of {}", dims[i]));
+    if (dims[i] < 0) broken_metadata(fmt::format("a size or offset of {}", dims[i]));
   budget_.take((rank + 1) * sizeof(*dims));
   return rows.dims.add(dims, static_cast<std::uint32_t>(rank));
 }
@@ -177,7 +176,8 @@ std::uint32_t DcpReducer::size_of(const Graph& graph, Ref ref) {
   if (class_of_object(graph, ref) == kSize && graph.size(graph.args(ref)) == 1)
     ref = graph.item(graph.args(ref), 0);
   if (is_handle(graph, ref, kSizeHandle)) return static_cast<std::uint32_t>(graph.handle_index(ref));
-  if (ref.kind() != Kind::kTuple && ref.kind() != Kind::kList) broken("a size that is no torch.Size");
+  if (ref.kind() != Kind::kTuple && ref.kind() != Kind::kList)
+    broken_metadata("a size that is no torch.Size");
   if (graph.size(ref) > limits_.tensor_rank) {
     throw Error(ErrorCode::kLimit,
                 fmt::format("{} dimensions, more than {}", graph.size(ref), limits_.tensor_rank));
@@ -209,7 +209,7 @@ Value DcpReducer::plain_value(const Graph& graph, Ref ref) {
 }
 
 Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<std::string_view> known) {
-  if (state.kind() != Kind::kDict) broken("the state of an object is not a dict");
+  if (state.kind() != Kind::kDict) broken_metadata("the state of an object is not a dict");
   Dict extra;
   Ref key;
   std::size_t position = 0;
@@ -218,12 +218,13 @@ Dict DcpReducer::extra_of(const Graph& graph, Ref state, std::initializer_list<s
       key = element;
       return true;
     }
-    if (key.kind() != Kind::kString) broken("an attribute whose name is no string");
+    if (key.kind() != Kind::kString) broken_metadata("an attribute whose name is no string");
     if (std::find(known.begin(), known.end(), graph.text(key)) != known.end()) return true;
     if (extra.empty()) budget_.take(kExtraNode);
     budget_.take(2 * dict_bytes(1) + text_bytes(graph.text(key)));
     std::string name(graph.text(key));
-    if (extra.find(name) != nullptr) broken(fmt::format("an object has the attribute '{}' twice", name));
+    if (extra.find(name) != nullptr)
+      broken_metadata(fmt::format("an object has the attribute '{}' twice", name));
     extra.set(std::move(name), plain_value(graph, element));
     return true;
   });
@@ -247,7 +248,7 @@ std::uint64_t DcpReducer::chunk_of(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kChunkHandle)) return graph.handle_index(ref);
   if (class_of_object(graph, ref) == kChunk && graph.has_state(ref))
     return build_chunk(graph, graph.state(ref));
-  broken("a chunk that is no ChunkStorageMetadata");
+  broken_metadata("a chunk that is no ChunkStorageMetadata");
 }
 
 // From the state tuple (dtype, layout, requires_grad, memory_format, pin_memory, ...), a finished handle,
@@ -255,7 +256,8 @@ std::uint64_t DcpReducer::chunk_of(const Graph& graph, Ref ref) {
 std::uint64_t DcpReducer::properties_of(const Graph& graph, Ref ref) {
   if (is_handle(graph, ref, kPropertiesHandle)) return graph.handle_index(ref);
   if (class_of_object(graph, ref) == kProperties && graph.has_state(ref)) ref = graph.state(ref);
-  if (ref.kind() != Kind::kTuple || graph.size(ref) < 5) broken("TensorProperties without its five values");
+  if (ref.kind() != Kind::kTuple || graph.size(ref) < 5)
+    broken_metadata("TensorProperties without its five values");
   TensorProperties made = make_properties(graph, graph.item(ref, 0), graph.item(ref, 1),
                                           bool_of(graph.item(ref, 2), "requires_grad"), graph.item(ref, 3),
                                           bool_of(graph.item(ref, 4), "pin_memory"));
@@ -293,7 +295,7 @@ Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
   std::uint64_t properties = properties_of(graph, field(graph, state, "properties", "TensorStorageMetadata"));
   const std::uint32_t size = size_of(graph, field(graph, state, "size", "TensorStorageMetadata"));
   const Ref list = field(graph, state, "chunks", "TensorStorageMetadata");
-  if (list.kind() != Kind::kList) broken("TensorStorageMetadata whose chunks are no list");
+  if (list.kind() != Kind::kList) broken_metadata("TensorStorageMetadata whose chunks are no list");
   PodVector<std::uint64_t> which;
   graph.each(list, [&](Ref item) {
     which.push_back(chunk_of(graph, item));
@@ -306,7 +308,7 @@ Ref DcpReducer::build_tensor(const Graph& graph, Ref state) {
   if (!in_order) copy_chunks(which);
   if (Ref more; graph.find(state, kPropertiesExtra, more)) {
     Value values = plain_value(graph, more);
-    if (!values.is<List>()) broken(fmt::format("{} is no list", kPropertiesExtra));
+    if (!values.is<List>()) broken_metadata(fmt::format("{} is no list", kPropertiesExtra));
     TensorProperties extended = properties_[properties];
     extended.extra = std::move(values.get<List>());
     properties = add_properties(std::move(extended));
@@ -342,7 +344,8 @@ Ref DcpReducer::add_tensor(std::uint64_t properties, std::uint32_t size, std::ui
   for (std::uint64_t i = first_chunk; i < first_chunk + chunks; ++i) {
     const Chunk& chunk = chunks_[i];
     if (rows.dims.rank(chunk.offsets) != rank || rows.dims.rank(chunk.sizes) != rank) {
-      broken(fmt::format("a chunk whose offsets or sizes do not have the tensor's {} dimensions", rank));
+      broken_metadata(
+          fmt::format("a chunk whose offsets or sizes do not have the tensor's {} dimensions", rank));
     }
     for (std::uint32_t d = 0; d < rank; ++d)
       checked_add(rows.dims.dims(chunk.offsets)[d], rows.dims.dims(chunk.sizes)[d]);
@@ -390,7 +393,8 @@ Ref DcpReducer::add_key(std::uint32_t name, std::uint32_t dims, std::int64_t hin
 
 Ref DcpReducer::add_place(std::uint32_t file, std::int64_t offset, std::int64_t length,
                           std::uint32_t transforms) {
-  if (offset < 0 || length < 0) broken(fmt::format("an item of {} bytes at offset {}", length, offset));
+  if (offset < 0 || length < 0)
+    broken_metadata(fmt::format("an item of {} bytes at offset {}", length, offset));
   checked_add(offset, length);
   budget_.take(sizeof(StorageRows::Place));
   rows.places.push_back({file, transforms, offset, length});
@@ -400,7 +404,7 @@ Ref DcpReducer::add_place(std::uint32_t file, std::int64_t offset, std::int64_t 
 Ref DcpReducer::build_index(const Graph& graph, Ref state) {
   must_be_dict(state, "MetadataIndex");
   const Ref fqn = field(graph, state, "fqn", "MetadataIndex");
-  if (fqn.kind() != Kind::kString) broken("MetadataIndex whose fqn is no string");
+  if (fqn.kind() != Kind::kString) broken_metadata("MetadataIndex whose fqn is no string");
   std::uint32_t dims = StorageRows::kNoOffset;
   Ref offset;
   Ref hint;
@@ -422,16 +426,16 @@ Ref DcpReducer::build_index(const Graph& graph, Ref state) {
 Ref DcpReducer::build_info(const Graph& graph, Ref state) {
   must_be_dict(state, "_StorageInfo");
   const Ref path = field(graph, state, "relative_path", "_StorageInfo");
-  if (path.kind() != Kind::kString) broken("_StorageInfo whose relative_path is no string");
+  if (path.kind() != Kind::kString) broken_metadata("_StorageInfo whose relative_path is no string");
   std::vector<std::string> transforms;  // an empty list says nothing, and is kept with the unknown attributes
   Ref list;
   if (graph.find(state, "transform_descriptors", list) && list.kind() != Kind::kNone) {
     if (list.kind() != Kind::kList && list.kind() != Kind::kTuple)
-      broken("transform_descriptors that are no list");
+      broken_metadata("transform_descriptors that are no list");
     budget_.take(block_bytes(graph.size(list) * sizeof(std::string)));
     transforms.reserve(graph.size(list));
     graph.each(list, [&](Ref item) {
-      if (item.kind() != Kind::kString) broken("a transform descriptor that is no string");
+      if (item.kind() != Kind::kString) broken_metadata("a transform descriptor that is no string");
       budget_.take(5 * text_bytes(graph.text(item)) +
                    32);  // here, in the rows, and as what tells lists apart
       transforms.emplace_back(graph.text(item));

@@ -19,6 +19,10 @@
 
 namespace cairn {
 
+[[noreturn]] inline void broken_metadata(std::string message) {
+  throw Error(ErrorCode::kCorrupt, std::move(message));
+}
+
 class DcpReducer final : public pickle::Reducer {
  public:
   enum Class : std::uint32_t {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "cairn/error.h"
@@ -26,12 +27,6 @@ constexpr std::size_t kItemBytes = 20;
 constexpr std::size_t kEndBytes = 40;
 constexpr std::uint64_t kMostBlock = 1 << 30;
 
-template <class T> void push(std::string& text, T value) {
-  char bytes[sizeof(T)];
-  store(bytes, value);
-  text.append(bytes, sizeof(T));
-}
-
 std::uint64_t count_blocks(std::uint64_t size, std::uint64_t block_size) {
   return size / block_size + (size % block_size != 0 ? 1 : 0);
 }
@@ -48,7 +43,7 @@ const ManifestItem* find_misplaced(const ManifestFile& file) {
   return nullptr;
 }
 
-Error misuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
+Error manifest_misuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
 
 // Reads a manifest in memory from front to back. Offsets of errors are those of the file.
 class Parser {
@@ -178,69 +173,69 @@ void Parser::parse_end(const Manifest& manifest) {
 ManifestWriter::ManifestWriter(ByteSink& sink, const SaveId& save_id, bool strong, std::uint64_t block_size)
     : sink_(sink), strong_(strong), block_size_(block_size) {
   if (!is_block_size(block_size))
-    throw misuse(fmt::format("a manifest cannot have blocks of {} bytes", block_size));
+    throw manifest_misuse(fmt::format("a manifest cannot have blocks of {} bytes", block_size));
   std::string header(kMagic);
-  push(header, kVersion);
-  push(header, strong ? kFlagStrong : std::uint32_t{0});
+  put(header, kVersion);
+  put(header, strong ? kFlagStrong : std::uint32_t{0});
   header += as_text(save_id);
-  push(header, block_size);
-  put(as_bytes(header));
+  put(header, block_size);
+  emit(as_bytes(header));
 }
 
 void ManifestWriter::add(const ManifestFile& file) {
-  if (finished_) throw misuse("the manifest is finished");
+  if (finished_) throw manifest_misuse("the manifest is finished");
   try {
     check_relative_path(file.name, Limits());
   } catch (const Error& e) {
-    throw misuse(e.message());
+    throw manifest_misuse(e.message());
   }
   const std::uint64_t blocks = count_blocks(file.size, block_size_);
   if (file.block_crcs.size() != blocks || file.block_hashes.size() != (strong_ ? blocks : 0)) {
-    throw misuse(fmt::format("'{}' has {} blocks, but {} checksums and {} hashes", file.name, blocks,
-                             file.block_crcs.size(), file.block_hashes.size()));
+    throw manifest_misuse(fmt::format("'{}' has {} blocks, but {} checksums and {} hashes", file.name, blocks,
+                                      file.block_crcs.size(), file.block_hashes.size()));
   }
   if (find_misplaced(file) != nullptr)
-    throw misuse(fmt::format("the items of '{}' overlap or lie outside", file.name));
+    throw manifest_misuse(fmt::format("the items of '{}' overlap or lie outside", file.name));
   std::string section;
   section.reserve(kFileBytes + file.name.size() + blocks * (strong_ ? 20 : 4) +
                   file.items.size() * kItemBytes);
-  push(section, kFileTag);
-  push(section, static_cast<std::uint32_t>(file.name.size()));
-  push(section, file.size);
-  push(section, static_cast<std::uint64_t>(file.items.size()));
+  put(section, kFileTag);
+  put(section, static_cast<std::uint32_t>(file.name.size()));
+  put(section, file.size);
+  put(section, static_cast<std::uint64_t>(file.items.size()));
   section += file.name;
   section += as_text(std::as_bytes(std::span(file.block_crcs)));
   for (const StrongHash& hash : file.block_hashes) section += as_text(hash);
   for (const ManifestItem& item : file.items) {
-    push(section, item.offset);
-    push(section, item.length);
-    push(section, item.crc);
+    put(section, item.offset);
+    put(section, item.length);
+    put(section, item.crc);
   }
-  put(as_bytes(section));
+  emit(as_bytes(section));
   names_.push_back(file.name);
   items_ += file.items.size();
   blocks_ += blocks;
 }
 
 void ManifestWriter::finish() {
-  if (std::exchange(finished_, true)) throw misuse("the manifest is finished");
+  if (std::exchange(finished_, true)) throw manifest_misuse("the manifest is finished");
   const auto name_at = [&](std::size_t i) { return std::string_view(names_[i]); };
   if (const auto twice = find_duplicate(names_.size(), name_at)) {
-    throw misuse(fmt::format("the manifest has the file '{}' twice", name_at(*twice)));
+    throw manifest_misuse(fmt::format("the manifest has the file '{}' twice", name_at(*twice)));
   }
   std::string end;
-  push(end, kEndTag);
-  push(end, static_cast<std::uint64_t>(names_.size()));
-  push(end, items_);
-  push(end, blocks_);
-  push(end, length_ + kEndBytes);
-  put(as_bytes(end));
+  put(end, kEndTag);
+  put(end, static_cast<std::uint64_t>(names_.size()));
+  put(end, items_);
+  put(end, blocks_);
+  put(end, length_ + kEndBytes);
+  emit(as_bytes(end));
   std::string sum;
-  push(sum, crc_);
-  put(as_bytes(sum));
+  put(sum, crc_);
+  emit(as_bytes(sum));
 }
 
-void ManifestWriter::put(ByteSpan bytes) {
+void ManifestWriter::emit(ByteSpan bytes) {
   sink_.append(bytes);
   crc_ = crc32c(bytes, crc_);
   length_ += bytes.size();

@@ -57,7 +57,7 @@ class ManifestWriter {
   void finish();
 
  private:
-  void put(ByteSpan bytes);
+  void emit(ByteSpan bytes);
 
   ByteSink& sink_;
   bool strong_;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "format/pickle_ops.h"
-#include "format/pickle_test_programs.h"
+#include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "format/pickle_test_programs.h"
 #include "format/pickle_writer.h"
+#include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
 namespace {

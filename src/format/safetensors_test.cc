@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "base/test_errors.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

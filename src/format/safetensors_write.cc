@@ -105,7 +105,7 @@ void write_safetensors(ByteSink& sink, const std::vector<std::pair<std::string, 
   std::vector<SafetensorsEntry> entries;
   entries.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.view().is_contiguous() || tensor.view().device.kind != Device::Kind::kCpu) {
+    if (!tensor.view().is_contiguous() || !tensor.view().device.is_cpu()) {
       throw Error(ErrorCode::kInvalidArgument,
                   "safetensors are written from contiguous tensors in main memory")
           .of_tensor(name);

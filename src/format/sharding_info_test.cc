@@ -1,6 +1,6 @@
 #include "format/sharding_info.h"
 
-#include "base/test_errors.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -15,7 +15,7 @@ namespace {
 using pickle::Instruction;
 
 // How long a pickle may become when what it fetches is written out.
-constexpr std::uint64_t kMostBytes = 16ULL << 20;
+constexpr std::uint64_t kMostRenamedBytes = 16ULL << 20;
 constexpr std::uint64_t kMostGrowth = 16;
 
 bool is_put(const Instruction& at) {
@@ -97,9 +97,7 @@ class Program {
 
 template <class T> void push(std::string& text, char op, T value) {
   text.push_back(op);
-  char bytes[sizeof(T)];
-  store(bytes, value);
-  text.append(bytes, sizeof(T));
+  put(text, value);
 }
 
 void push_string(std::string& text, std::string_view string) {
@@ -129,7 +127,7 @@ std::string rename_storages(std::string_view pickle,
   std::map<std::uint64_t, std::uint32_t> numbers;
   std::string renamed;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (renamed.size() > kMostBytes + kMostGrowth * pickle.size())
+    if (renamed.size() > kMostRenamedBytes + kMostGrowth * pickle.size())
       throw Error(ErrorCode::kLimit, "an object that names the key of a storage far too often");
     const auto key = program.keys().find(i);
     if (key != program.keys().end()) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 64;  // of the elements in the archive, as torch has it
 
-void check_memory(const TensorView& view) {
+void require_memory(const TensorView& view) {
   if (view.data == nullptr && view.numel() > 0)
     throw Error(ErrorCode::kInvalidArgument, "a tensor has no memory");
 }
@@ -43,7 +43,7 @@ std::string program_of(const TensorView& view, const Shape& strides, std::uint64
 
 TensorBlob::TensorBlob(const TensorView& tensor)
     : archive_(sink_, "archive", kAlignment), data_bytes_(tensor.bytes()) {
-  check_memory(tensor);
+  require_memory(tensor);
   const bool dense = data_bytes_ > 0 && is_dense(tensor);
   if (dense || data_bytes_ == 0) memory_ = ByteSpan{tensor.data, data_bytes_};
   archive_.add_head(

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cairn/error.h"
-#include "format/torch_archive_fixture.h"
+#include "testing/torch_archive.h"
 
 namespace cairn {
 namespace {

@@ -16,19 +16,19 @@ using pickle::Graph;
 using pickle::Kind;
 using pickle::Ref;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMostTensorBytes = std::uint64_t{1} << 62;
 
-Error corrupt(std::string message) { return {ErrorCode::kCorrupt, std::move(message)}; }
+Error broken_leaf(std::string message) { return {ErrorCode::kCorrupt, std::move(message)}; }
 
 std::int64_t number(const Graph& graph, Ref r, std::string_view what) {
   if (graph.is_integer(r)) return graph.integer(r);
-  if (r.kind() != Kind::kBigInt) throw corrupt(fmt::format("{} of a tensor is not an integer", what));
+  if (r.kind() != Kind::kBigInt) throw broken_leaf(fmt::format("{} of a tensor is not an integer", what));
   throw Error(ErrorCode::kLimit, fmt::format("{} of a tensor does not fit in 64 bits", what));
 }
 
 bool flag(Ref r, std::string_view what) {
   if (r.kind() != Kind::kTrue && r.kind() != Kind::kFalse) {
-    throw corrupt(fmt::format("{} of a tensor is neither True nor False", what));
+    throw broken_leaf(fmt::format("{} of a tensor is neither True nor False", what));
   }
   return r.kind() == Kind::kTrue;
 }
@@ -97,7 +97,7 @@ std::optional<StoredTensor> TorchLeaves::tensor(const Graph& graph, Ref object) 
 
 // (data, requires_grad, backward_hooks[, attributes]). The attributes somebody set on it are not kept.
 std::optional<StoredTensor> TorchLeaves::parameter(const Graph& graph, Ref args) {
-  if (graph.size(args) < 3) throw corrupt("a parameter is made from fewer than 3 arguments");
+  if (graph.size(args) < 3) throw broken_leaf("a parameter is made from fewer than 3 arguments");
   const Ref data = graph.item(args, 0);
   if (data.kind() != Kind::kObject || graph.has_state(data)) return std::nullopt;
   const int version = rebuild_version(graph, graph.callable(data));
@@ -115,7 +115,7 @@ std::optional<StoredTensor> TorchLeaves::plain_tensor(const Graph& graph, Ref ar
   const std::size_t least = version == 1 ? 4 : version == 2 ? 6 : 7;
   const std::size_t count = graph.size(args);
   if (count < least || count > least + (version == 1 ? 0 : 1)) {
-    throw corrupt(fmt::format("a tensor is made from {} arguments, not from {}", count, least));
+    throw broken_leaf(fmt::format("a tensor is made from {} arguments, not from {}", count, least));
   }
   if (count > least && is_lazily_changed(graph, graph.item(args, least))) return std::nullopt;
   const std::optional<Storage> held = storage(graph, graph.item(args, 0));
@@ -124,13 +124,14 @@ std::optional<StoredTensor> TorchLeaves::plain_tensor(const Graph& graph, Ref ar
   Layout layout{};
   if (version == 3) {
     const Ref dtype = graph.item(args, 6);
-    if (dtype.kind() != Kind::kGlobal) throw corrupt("the element type of a tensor is not named");
+    if (dtype.kind() != Kind::kGlobal) throw broken_leaf("the element type of a tensor is not named");
     const auto known = dtype_of_torch_global(graph.module(dtype), graph.name(dtype));
     if (!known) return std::nullopt;
     layout.dtype = *known;
   } else {
     if (!held->dtype)
-      throw corrupt(fmt::format("storage '{}' has no element type, and its tensor names none", held->key));
+      throw broken_leaf(
+          fmt::format("storage '{}' has no element type, and its tensor names none", held->key));
     layout.dtype = *held->dtype;
   }
   layout.offset = number(graph, graph.item(args, 1), "the storage offset");
@@ -142,16 +143,16 @@ std::optional<StoredTensor> TorchLeaves::plain_tensor(const Graph& graph, Ref ar
 
 // ('storage', class, key, location, number of elements)
 std::optional<TorchLeaves::Storage> TorchLeaves::storage(const Graph& graph, Ref persid) const {
-  if (persid.kind() != Kind::kPersid) throw corrupt("a tensor is made from something that is no storage");
+  if (persid.kind() != Kind::kPersid) throw broken_leaf("a tensor is made from something that is no storage");
   const Ref id = graph.payload(persid);
   if (id.kind() != Kind::kTuple || graph.size(id) != 5 || graph.item(id, 0).kind() != Kind::kString ||
       graph.text(graph.item(id, 0)) != "storage" || graph.item(id, 1).kind() != Kind::kGlobal ||
       graph.item(id, 2).kind() != Kind::kString) {
-    throw corrupt("a storage is not described as ('storage', class, key, location, size)");
+    throw broken_leaf("a storage is not described as ('storage', class, key, location, size)");
   }
   const Ref storage_class = graph.item(id, 1);
   if (graph.module(storage_class) != "torch" && graph.module(storage_class) != "torch.storage")
-    throw corrupt(
+    throw broken_leaf(
         fmt::format("a storage is of class {}, which is none of torch's", graph.full_name(storage_class)));
   const std::string_view class_name = graph.name(storage_class);
   Storage made;
@@ -160,12 +161,12 @@ std::optional<TorchLeaves::Storage> TorchLeaves::storage(const Graph& graph, Ref
   if (!made.dtype && !is_untyped_storage_class(class_name)) return std::nullopt;
 
   made.record = zip_.find("data/" + made.key);
-  if (made.record == nullptr) throw corrupt(fmt::format("the archive has no record 'data/{}'", made.key));
+  if (made.record == nullptr) throw broken_leaf(fmt::format("the archive has no record 'data/{}'", made.key));
   const std::int64_t count = number(graph, graph.item(id, 4), "the storage size");
   const std::uint64_t item = made.dtype ? item_size(*made.dtype) : 1;
   const std::uint64_t held = made.record->size;
   if (count < 0 || held % item != 0 || static_cast<std::uint64_t>(count) != held / item) {
-    throw corrupt(
+    throw broken_leaf(
         fmt::format("storage '{}' is said to have {} elements of {} bytes, but its record has {} bytes",
                     made.key, count, item, held));
   }
@@ -173,7 +174,7 @@ std::optional<TorchLeaves::Storage> TorchLeaves::storage(const Graph& graph, Ref
 }
 
 Shape TorchLeaves::shape(const Graph& graph, Ref tuple, std::string_view what) const {
-  if (tuple.kind() != Kind::kTuple) throw corrupt(fmt::format("the {} of a tensor is not a tuple", what));
+  if (tuple.kind() != Kind::kTuple) throw broken_leaf(fmt::format("the {} of a tensor is not a tuple", what));
   const std::size_t rank = graph.size(tuple);
   if (rank > limits_.tensor_rank) {
     throw Error(ErrorCode::kLimit,
@@ -183,7 +184,7 @@ Shape TorchLeaves::shape(const Graph& graph, Ref tuple, std::string_view what) c
   for (std::size_t i = 0; i < rank; ++i) {
     made[i] = number(graph, graph.item(tuple, i), what);
     if (made[i] < 0)
-      throw corrupt(fmt::format("the {} of a tensor has a negative number, {}", what, made[i]));
+      throw broken_leaf(fmt::format("the {} of a tensor has a negative number, {}", what, made[i]));
   }
   return made;
 }
@@ -191,13 +192,14 @@ Shape TorchLeaves::shape(const Graph& graph, Ref tuple, std::string_view what) c
 StoredTensor TorchLeaves::add(const Storage& storage, const Layout& layout) {
   const Shape& shape = layout.shape;
   if (shape.rank() != layout.strides.rank()) {
-    throw corrupt(
+    throw broken_leaf(
         fmt::format("a tensor has {} dimensions and {} strides", shape.rank(), layout.strides.rank()));
   }
   if (layout.offset < 0)
-    throw corrupt(fmt::format("a tensor starts at element {} of its storage", layout.offset));
+    throw broken_leaf(fmt::format("a tensor starts at element {} of its storage", layout.offset));
   const std::int64_t numel = shape.numel();
-  if (checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), item_size(layout.dtype)) > kMostBytes)
+  if (checked_mul<std::uint64_t>(static_cast<std::uint64_t>(numel), item_size(layout.dtype)) >
+      kMostTensorBytes)
     throw Error(ErrorCode::kLimit, "a tensor larger than 2^62 bytes");
   if (numel > 0) {
     const std::uint64_t held = storage.record->size / item_size(layout.dtype);
@@ -211,8 +213,8 @@ StoredTensor TorchLeaves::add(const Storage& storage, const Layout& layout) {
       }
     }
     if (static_cast<std::uint64_t>(last) >= held) {
-      throw corrupt(fmt::format("a tensor of shape {} reaches element {} of storage '{}', which has {}",
-                                to_string(shape), last, storage.key, held));
+      throw broken_leaf(fmt::format("a tensor of shape {} reaches element {} of storage '{}', which has {}",
+                                    to_string(shape), last, storage.key, held));
     }
   }
   TorchFile::Stored stored;

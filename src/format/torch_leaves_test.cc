@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cairn/error.h"
-#include "format/torch_archive_fixture.h"
+#include "testing/torch_archive.h"
 
 namespace cairn {
 namespace {

@@ -40,8 +40,8 @@ void check_opaque(const Opaque& opaque) {
   }
 }
 
-void check_memory(const TensorView& view) {
-  if (view.device.kind != Device::Kind::kCpu) {
+void require_cpu_memory(const TensorView& view) {
+  if (!view.device.is_cpu()) {
     throw Error(ErrorCode::kInvalidArgument, "a tensor is not in CPU memory; stage it first");
   }
   if (view.data == nullptr && view.numel() > 0)
@@ -50,7 +50,7 @@ void check_memory(const TensorView& view) {
 
 Use use_of(const Value& value, const Tensor& tensor) {
   const TensorView& view = tensor.view();
-  check_memory(view);
+  require_cpu_memory(view);
   Use use;
   use.value = &value;
   use.tensor = &tensor;

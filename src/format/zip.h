@@ -84,7 +84,7 @@ class ZipWriter {
     std::uint32_t crc;
   };
   enum class State { kBetween, kSumming, kNotSumming, kFinished };
-  void put(ByteSpan bytes);
+  void emit(ByteSpan bytes);
   void put_local_header(const Record& record);
   void put_central_header(const Record& record);
   void put_end_records(std::uint64_t directory_offset);

@@ -2,8 +2,8 @@
 // damaged.
 #include <gtest/gtest.h>
 
-#include "format/zip_plain_archive.h"
-#include "format/zip_test_archive.h"
+#include "testing/zip_archive.h"
+#include "testing/zip_plain_archive.h"
 
 namespace cairn {
 namespace {

@@ -1,9 +1,9 @@
 // Compressed records that are larger than the buffers they pass through.
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
 #include "format/zip.h"
-#include "format/zip_plain_archive.h"
+#include "testing/errors.h"
+#include "testing/zip_plain_archive.h"
 
 namespace cairn {
 namespace {

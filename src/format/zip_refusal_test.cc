@@ -3,8 +3,8 @@
 
 #include <random>
 
-#include "format/zip_plain_archive.h"
-#include "format/zip_test_archive.h"
+#include "testing/zip_archive.h"
+#include "testing/zip_plain_archive.h"
 
 namespace cairn {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/checked.h"
 #include "base/hash.h"
 #include "format/names.h"
@@ -18,12 +19,6 @@ constexpr std::uint64_t kMostAlignment = 32768;  // padding must fit the 16-bit 
 constexpr std::uint16_t kVersionMadeBy = 0x031e;
 constexpr std::uint16_t kVersionNeeded = 45;  // zip64
 
-template <class T> void push(std::string& text, T value) {
-  char bytes[sizeof(T)];
-  store(bytes, value);
-  text.append(bytes, sizeof(T));
-}
-
 std::uint32_t saturate32(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, kSaturated32));
 }
@@ -36,13 +31,13 @@ void push_zip64(std::string& text, std::uint64_t size, std::uint64_t stored_size
                 std::uint64_t header_offset) {
   const int numbers = (is_wide(size) ? 2 : 0) + (is_wide(header_offset) ? 1 : 0);
   if (numbers == 0) return;
-  push<std::uint16_t>(text, kZip64Extra);
-  push<std::uint16_t>(text, static_cast<std::uint16_t>(8 * numbers));
+  put<std::uint16_t>(text, kZip64Extra);
+  put<std::uint16_t>(text, static_cast<std::uint16_t>(8 * numbers));
   if (is_wide(size)) {
-    push<std::uint64_t>(text, size);
-    push<std::uint64_t>(text, stored_size);
+    put<std::uint64_t>(text, size);
+    put<std::uint64_t>(text, stored_size);
   }
-  if (is_wide(header_offset)) push<std::uint64_t>(text, header_offset);
+  if (is_wide(header_offset)) put<std::uint64_t>(text, header_offset);
 }
 
 // torch gives empty records no descriptor.
@@ -50,18 +45,18 @@ std::uint16_t flags_for(std::uint64_t size) {
   return size == 0 ? kFlagUtf8 : static_cast<std::uint16_t>(kFlagUtf8 | kFlagDescriptor);
 }
 
-Error misuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
+Error zip_misuse(std::string message) { return Error(ErrorCode::kInvalidArgument, std::move(message)); }
 
 }  // namespace
 
 ZipWriter::ZipWriter(ByteSink& sink, std::string top_folder, std::uint64_t alignment)
     : sink_(sink), top_folder_(std::move(top_folder)), alignment_(alignment) {
   if (alignment == 0 || alignment > kMostAlignment) {
-    throw misuse(fmt::format("records cannot be aligned to {} bytes; 1 to {} are possible", alignment,
-                             kMostAlignment));
+    throw zip_misuse(fmt::format("records cannot be aligned to {} bytes; 1 to {} are possible", alignment,
+                                 kMostAlignment));
   }
   if (top_folder_.find('/') != std::string::npos) {
-    throw misuse(fmt::format("the top folder '{}' of an archive must not contain '/'", top_folder_));
+    throw zip_misuse(fmt::format("the top folder '{}' of an archive must not contain '/'", top_folder_));
   }
 }
 
@@ -73,15 +68,15 @@ void ZipWriter::add(std::string_view name, ByteSpan bytes) {
 
 void ZipWriter::begin(std::string_view name, std::uint64_t size, bool sum) {
   if (state_ != State::kBetween)
-    throw misuse("a record begins inside another, or after the end of the archive");
+    throw zip_misuse("a record begins inside another, or after the end of the archive");
   Record record{top_folder_ + "/", position_, size, 0};
   record.name += name;
   if (const char* problem = find_name_problem(record.name)) {
-    throw misuse(fmt::format("an archive cannot hold a record named '{}': {}", record.name, problem));
+    throw zip_misuse(fmt::format("an archive cannot hold a record named '{}': {}", record.name, problem));
   }
   if (record.name.size() > Limits().zip_name_bytes) {
-    throw misuse(fmt::format("a record's name has {} bytes, more than the {} allowed", record.name.size(),
-                             Limits().zip_name_bytes));
+    throw zip_misuse(fmt::format("a record's name has {} bytes, more than the {} allowed", record.name.size(),
+                                 Limits().zip_name_bytes));
   }
   checked_add(position_, checked_add<std::uint64_t>(size, 2 * kMostAlignment));
   put_local_header(record);
@@ -93,57 +88,59 @@ void ZipWriter::begin(std::string_view name, std::uint64_t size, bool sum) {
 
 void ZipWriter::append(ByteSpan bytes) {
   if (state_ != State::kSumming && state_ != State::kNotSumming)
-    throw misuse("there is no record to append to");
+    throw zip_misuse("there is no record to append to");
   if (bytes.size() > remaining_) {
-    throw misuse(fmt::format("the record '{}' gets more than the {} bytes announced", records_.back().name,
-                             records_.back().size));
+    throw zip_misuse(fmt::format("the record '{}' gets more than the {} bytes announced",
+                                 records_.back().name, records_.back().size));
   }
   if (bytes.empty()) return;
   if (state_ == State::kSumming) crc_ = crc32(bytes, crc_);
-  put(bytes);
+  emit(bytes);
   remaining_ -= bytes.size();
 }
 
 void ZipWriter::skip(std::uint64_t bytes) {
-  if (state_ != State::kNotSumming || bytes > remaining_) throw misuse("there is nothing to skip");
+  if (state_ != State::kNotSumming || bytes > remaining_) throw zip_misuse("there is nothing to skip");
   remaining_ -= bytes;
   position_ += bytes;
 }
 
 void ZipWriter::end() {
-  if (state_ == State::kNotSumming) throw misuse("a record that is not summed must end with its checksum");
+  if (state_ == State::kNotSumming)
+    throw zip_misuse("a record that is not summed must end with its checksum");
   end_with_crc(crc_);
 }
 
 void ZipWriter::end_with_crc(std::uint32_t crc) {
-  if (state_ != State::kSumming && state_ != State::kNotSumming) throw misuse("there is no record to end");
+  if (state_ != State::kSumming && state_ != State::kNotSumming)
+    throw zip_misuse("there is no record to end");
   Record& record = records_.back();
   if (remaining_ != 0) {
-    throw misuse(
+    throw zip_misuse(
         fmt::format("the record '{}' lacks {} of its {} bytes", record.name, remaining_, record.size));
   }
   state_ = State::kBetween;
   record.crc = record.size == 0 ? 0 : crc;
   if (record.size == 0) return;
   scratch_.clear();
-  push(scratch_, kDescriptorSignature);
-  push(scratch_, record.crc);
+  put(scratch_, kDescriptorSignature);
+  put(scratch_, record.crc);
   if (is_wide(record.size) || is_wide(record.header_offset)) {
-    push(scratch_, record.size);
-    push(scratch_, record.size);
+    put(scratch_, record.size);
+    put(scratch_, record.size);
   } else {
-    push(scratch_, static_cast<std::uint32_t>(record.size));
-    push(scratch_, static_cast<std::uint32_t>(record.size));
+    put(scratch_, static_cast<std::uint32_t>(record.size));
+    put(scratch_, static_cast<std::uint32_t>(record.size));
   }
-  put(as_bytes(scratch_));
+  emit(as_bytes(scratch_));
 }
 
 std::uint64_t ZipWriter::finish() {
-  if (state_ != State::kBetween) throw misuse("the archive ends inside a record, or twice");
-  if (records_.empty()) throw misuse("an archive needs at least one record");
+  if (state_ != State::kBetween) throw zip_misuse("the archive ends inside a record, or twice");
+  if (records_.empty()) throw zip_misuse("an archive needs at least one record");
   const auto twice =
       find_duplicate(records_.size(), [&](std::size_t i) { return std::string_view(records_[i].name); });
-  if (twice) throw misuse(fmt::format("the archive has two records '{}'", records_[*twice].name));
+  if (twice) throw zip_misuse(fmt::format("the archive has two records '{}'", records_[*twice].name));
   const std::uint64_t directory_offset = position_;
   for (const Record& record : records_) put_central_header(record);
   put_end_records(directory_offset);
@@ -151,57 +148,57 @@ std::uint64_t ZipWriter::finish() {
   return position_;
 }
 
-void ZipWriter::put(ByteSpan bytes) {
+void ZipWriter::emit(ByteSpan bytes) {
   sink_.append(bytes);
   position_ += bytes.size();
 }
 
 void ZipWriter::put_local_header(const Record& record) {
   scratch_.clear();
-  push(scratch_, kLocalSignature);
-  push<std::uint16_t>(scratch_, 0);  // version needed
-  push(scratch_, flags_for(record.size));
-  push(scratch_, kStored);
-  push<std::uint32_t>(scratch_, 0);  // time and date
-  push<std::uint32_t>(scratch_, 0);  // CRC and both sizes: see the descriptor
-  push<std::uint64_t>(scratch_, 0);
-  push(scratch_, static_cast<std::uint16_t>(record.name.size()));
+  put(scratch_, kLocalSignature);
+  put<std::uint16_t>(scratch_, 0);  // version needed
+  put(scratch_, flags_for(record.size));
+  put(scratch_, kStored);
+  put<std::uint32_t>(scratch_, 0);  // time and date
+  put<std::uint32_t>(scratch_, 0);  // CRC and both sizes: see the descriptor
+  put<std::uint64_t>(scratch_, 0);
+  put(scratch_, static_cast<std::uint16_t>(record.name.size()));
   const std::size_t extra_length_at = scratch_.size();
-  push<std::uint16_t>(scratch_, 0);
+  put<std::uint16_t>(scratch_, 0);
   scratch_ += record.name;
   push_zip64(scratch_, record.size, 0, record.header_offset);
   const std::uint64_t past_data_start = (position_ + scratch_.size() + 4) % alignment_;
   const std::uint64_t padding = past_data_start == 0 ? 0 : alignment_ - past_data_start;
-  push(scratch_, kPaddingExtra);
-  push(scratch_, static_cast<std::uint16_t>(padding));
+  put(scratch_, kPaddingExtra);
+  put(scratch_, static_cast<std::uint16_t>(padding));
   scratch_.append(padding, 'Z');
   const std::size_t extra_bytes = scratch_.size() - kLocalBytes - record.name.size();
   store(scratch_.data() + extra_length_at, static_cast<std::uint16_t>(extra_bytes));
-  put(as_bytes(scratch_));
+  emit(as_bytes(scratch_));
 }
 
 void ZipWriter::put_central_header(const Record& record) {
   std::string extra;
   push_zip64(extra, record.size, record.size, record.header_offset);
   scratch_.clear();
-  push(scratch_, kCentralSignature);
-  push<std::uint32_t>(scratch_, 0);  // version made by, version needed
-  push(scratch_, flags_for(record.size));
-  push(scratch_, kStored);
-  push<std::uint32_t>(scratch_, 0);  // time and date
-  push(scratch_, record.crc);
-  push(scratch_, saturate32(record.size));  // stored
-  push(scratch_, saturate32(record.size));
-  push(scratch_, static_cast<std::uint16_t>(record.name.size()));
-  push(scratch_, static_cast<std::uint16_t>(extra.size()));
-  push<std::uint16_t>(scratch_, 0);  // comment length
-  push<std::uint16_t>(scratch_, 0);  // disk
-  push<std::uint16_t>(scratch_, 0);  // internal attributes
-  push<std::uint32_t>(scratch_, 0);  // external attributes
-  push(scratch_, saturate32(record.header_offset));
+  put(scratch_, kCentralSignature);
+  put<std::uint32_t>(scratch_, 0);  // version made by, version needed
+  put(scratch_, flags_for(record.size));
+  put(scratch_, kStored);
+  put<std::uint32_t>(scratch_, 0);  // time and date
+  put(scratch_, record.crc);
+  put(scratch_, saturate32(record.size));  // stored
+  put(scratch_, saturate32(record.size));
+  put(scratch_, static_cast<std::uint16_t>(record.name.size()));
+  put(scratch_, static_cast<std::uint16_t>(extra.size()));
+  put<std::uint16_t>(scratch_, 0);  // comment length
+  put<std::uint16_t>(scratch_, 0);  // disk
+  put<std::uint16_t>(scratch_, 0);  // internal attributes
+  put<std::uint32_t>(scratch_, 0);  // external attributes
+  put(scratch_, saturate32(record.header_offset));
   scratch_ += record.name;
   scratch_ += extra;
-  put(as_bytes(scratch_));
+  emit(as_bytes(scratch_));
 }
 
 void ZipWriter::put_end_records(std::uint64_t directory_offset) {
@@ -210,29 +207,29 @@ void ZipWriter::put_end_records(std::uint64_t directory_offset) {
   const std::uint64_t directory_size = end64_offset - directory_offset;
   const auto short_count = static_cast<std::uint16_t>(std::min<std::uint64_t>(count, kSaturated16));
   scratch_.clear();
-  push(scratch_, kEnd64Signature);
-  push<std::uint64_t>(scratch_, kEnd64Bytes - 12);
-  push(scratch_, kVersionMadeBy);
-  push(scratch_, kVersionNeeded);
-  push<std::uint64_t>(scratch_, 0);  // this disk, the directory's disk
-  push(scratch_, count);
-  push(scratch_, count);
-  push(scratch_, directory_size);
-  push(scratch_, directory_offset);
+  put(scratch_, kEnd64Signature);
+  put<std::uint64_t>(scratch_, kEnd64Bytes - 12);
+  put(scratch_, kVersionMadeBy);
+  put(scratch_, kVersionNeeded);
+  put<std::uint64_t>(scratch_, 0);  // this disk, the directory's disk
+  put(scratch_, count);
+  put(scratch_, count);
+  put(scratch_, directory_size);
+  put(scratch_, directory_offset);
 
-  push(scratch_, kLocatorSignature);
-  push<std::uint32_t>(scratch_, 0);  // disk of the zip64 end record
-  push(scratch_, end64_offset);
-  push<std::uint32_t>(scratch_, 1);  // disks
+  put(scratch_, kLocatorSignature);
+  put<std::uint32_t>(scratch_, 0);  // disk of the zip64 end record
+  put(scratch_, end64_offset);
+  put<std::uint32_t>(scratch_, 1);  // disks
 
-  push(scratch_, kEndSignature);
-  push<std::uint32_t>(scratch_, 0);  // this disk, the directory's disk
-  push(scratch_, short_count);
-  push(scratch_, short_count);
-  push(scratch_, saturate32(directory_size));
-  push(scratch_, saturate32(directory_offset));
-  push<std::uint16_t>(scratch_, 0);  // comment length
-  put(as_bytes(scratch_));
+  put(scratch_, kEndSignature);
+  put<std::uint32_t>(scratch_, 0);  // this disk, the directory's disk
+  put(scratch_, short_count);
+  put(scratch_, short_count);
+  put(scratch_, saturate32(directory_size));
+  put(scratch_, saturate32(directory_offset));
+  put<std::uint16_t>(scratch_, 0);  // comment length
+  emit(as_bytes(scratch_));
 }
 
 }  // namespace cairn

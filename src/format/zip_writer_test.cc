@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "cairn/error.h"
 #include "format/zip.h"
-#include "format/zip_test_archive.h"
+#include "testing/zip_archive.h"
 
 namespace cairn {
 namespace {

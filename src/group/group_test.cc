@@ -5,8 +5,8 @@
 #include <atomic>
 #include <thread>
 
-#include "base/test_errors.h"
-#include "group/check_group.h"
+#include "testing/check_group.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/wire_bytes.h"
 #include "cairn/error.h"
 #include "group/mail.h"
 
@@ -14,42 +14,6 @@ namespace cairn {
 namespace {
 
 constexpr auto kMoment = std::chrono::milliseconds(500);  // enough for bytes that are on their way
-
-// Several byte strings as one: a count, their sizes, their bytes.
-std::string pack(const std::vector<std::string>& parts) {
-  std::string packed;
-  const auto put = [&](std::uint64_t n) {
-    char bytes[sizeof n];
-    store(bytes, n);
-    packed.append(bytes, sizeof n);
-  };
-  put(parts.size());
-  for (const std::string& part : parts) put(part.size());
-  for (const std::string& part : parts) packed += part;
-  return packed;
-}
-
-std::vector<std::string> unpack(std::string_view packed, std::size_t expected) {
-  const auto take = [&]() -> std::uint64_t {
-    if (packed.size() < sizeof(std::uint64_t))
-      throw Error(ErrorCode::kCorrupt, "a message of the group is too short");
-    const auto n = load<std::uint64_t>(packed.data());
-    packed.remove_prefix(sizeof n);
-    return n;
-  };
-  if (take() != expected)
-    throw Error(ErrorCode::kCorrupt, "a message of the group is for another number of ranks");
-  std::vector<std::uint64_t> sizes(expected);
-  for (std::uint64_t& size : sizes) size = take();
-  std::vector<std::string> parts;
-  parts.reserve(expected);
-  for (const std::uint64_t size : sizes) {
-    if (size > packed.size()) throw Error(ErrorCode::kCorrupt, "a message of the group is too short");
-    parts.emplace_back(packed.substr(0, size));
-    packed.remove_prefix(size);
-  }
-  return parts;
-}
 
 // The last byte of what goes down the tree of a broadcast: it is the root's, or says why it did not come.
 constexpr char kWhole = '.';
@@ -137,8 +101,10 @@ class MailGroup final : public Group {
 
   std::vector<std::string> all_gather(std::string mine, const Step& step) override {
     const std::vector<std::string> all = gather(std::move(mine), 0, step);
-    return unpack(broadcast(rank_ == 0 ? pack(all) : std::string(), 0, step),
-                  static_cast<std::size_t>(size_));
+    std::vector<std::string> parts = unpack(broadcast(rank_ == 0 ? pack(all) : std::string(), 0, step));
+    if (parts.size() != static_cast<std::size_t>(size_))
+      throw Error(ErrorCode::kCorrupt, "a message of the group is for another number of ranks");
+    return parts;
   }
 
   void barrier(const Step& step) override { all_gather({}, step); }

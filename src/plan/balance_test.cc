@@ -2,9 +2,9 @@
 
 #include <numeric>
 
-#include "base/test_errors.h"
 #include "cairn/plan_steps.h"
-#include "plan/test_plans.h"
+#include "testing/errors.h"
+#include "testing/plans.h"
 
 namespace cairn {
 namespace {

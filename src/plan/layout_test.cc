@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
 #include "cairn/error.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

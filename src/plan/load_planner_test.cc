@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
 #include "cairn/planner.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -4,9 +4,9 @@
 #include <limits>
 #include <random>
 
-#include "base/test_errors.h"
 #include "cairn/plan_steps.h"
 #include "plan/checkpoint_index.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -6,10 +6,10 @@
 #include "base/hash.h"
 #include "base/name_table.h"
 #include "base/trial.h"
+#include "base/wire_bytes.h"
 #include "cairn/error.h"
 #include "cairn/planner.h"
 #include "plan/wire.h"
-#include "plan/wire_bytes.h"
 
 namespace cairn {
 namespace {
@@ -120,7 +120,6 @@ SavePlan DefaultSavePlanner::create_local_plan() {
   if (!options_.enable_plan_caching) return plan;
   cache_->unfinished = true;
   cache_->pending = digest_of(plan, options_, world_size_, cache_->encoder);
-  if (CAIRN_BUG("stale-plan") && cache_->digest) cache_->pending = cache_->digest;
   if (cache_->digest == cache_->pending) return unchanged(*cache_->pending);
   return plan;
 }

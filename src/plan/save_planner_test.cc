@@ -4,10 +4,10 @@
 #include <string>
 #include <thread>
 
-#include "base/test_errors.h"
 #include "cairn/planner.h"
-#include "plan/test_plans.h"
 #include "plan/wire.h"
+#include "testing/errors.h"
+#include "testing/plans.h"
 
 namespace cairn {
 namespace {

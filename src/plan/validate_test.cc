@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "base/test_errors.h"
 #include "cairn/plan_steps.h"
 #include "plan/cover_check.h"
-#include "plan/test_plans.h"
+#include "testing/errors.h"
+#include "testing/plans.h"
 
 namespace cairn {
 namespace {

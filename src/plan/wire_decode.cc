@@ -4,10 +4,11 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/wire_bytes.h"
 #include "cairn/error.h"
 #include "plan/wire.h"
-#include "plan/wire_bytes.h"
 #include "plan/wire_header.h"
+#include "plan/wire_values.h"
 
 namespace cairn {
 namespace {
@@ -202,8 +203,8 @@ PathMap read_paths(const PlanSections& s, const PodVector<std::uint32_t>& names,
 
 void read_attached(const PlanSections& s, SavePlan& plan) {
   WireReader reader(s.attached);
-  plan.storage_data = reader.value();
-  if ((s.header.flags & PlanHeader::kHasValue) != 0) plan.planner_data = reader.value();
+  plan.storage_data = read_value(reader);
+  if ((s.header.flags & PlanHeader::kHasValue) != 0) plan.planner_data = read_value(reader);
   reader.finish();
 }
 

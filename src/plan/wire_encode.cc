@@ -1,10 +1,11 @@
 #include <limits>
 #include <utility>
 
+#include "base/wire_bytes.h"
 #include "cairn/error.h"
 #include "plan/wire.h"
-#include "plan/wire_bytes.h"
 #include "plan/wire_header.h"
+#include "plan/wire_values.h"
 
 namespace cairn {
 

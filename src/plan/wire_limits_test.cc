@@ -2,12 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
+#include "base/wire_bytes.h"
 #include "plan/item_tables.h"
-#include "plan/test_plans.h"
 #include "plan/wire.h"
-#include "plan/wire_bytes.h"
 #include "plan/wire_header.h"
+#include "plan/wire_values.h"
+#include "testing/errors.h"
+#include "testing/plans.h"
 
 namespace cairn {
 namespace {
@@ -57,7 +58,8 @@ TEST(WireBytes, AttachedDataNestUpTo64Levels) {
   for (int kind = 0; kind < 4; ++kind) {
     std::string bytes;
     put_value(bytes, nested(64, kind));
-    EXPECT_EQ(WireReader(as_bytes(bytes)).value(), nested(64, kind)) << kind;
+    WireReader in(as_bytes(bytes));
+    EXPECT_EQ(read_value(in), nested(64, kind)) << kind;
     EXPECT_EQ(error_of([&] { put_value(bytes, nested(65, kind)); }).code(), ErrorCode::kLimit) << kind;
     std::string one;
     put_value(one, nested(1, kind));
@@ -65,7 +67,8 @@ TEST(WireBytes, AttachedDataNestUpTo64Levels) {
     std::string deeper;
     for (int i = 0; i < 65; ++i) deeper += prefix[kind];
     deeper += '\0';
-    EXPECT_EQ(error_of([&] { WireReader(as_bytes(deeper)).value(); }).code(), ErrorCode::kCorrupt) << kind;
+    WireReader deep(as_bytes(deeper));
+    EXPECT_EQ(error_of([&] { read_value(deep); }).code(), ErrorCode::kCorrupt) << kind;
   }
 }
 

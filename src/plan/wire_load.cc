@@ -4,10 +4,11 @@
 
 #include <utility>
 
+#include "base/wire_bytes.h"
 #include "plan/wire.h"
-#include "plan/wire_bytes.h"
 #include "plan/wire_header.h"
 #include "plan/wire_tables.h"
+#include "plan/wire_values.h"
 
 namespace cairn {
 namespace {
@@ -132,8 +133,8 @@ class LoadPlanReader {
     for (std::uint32_t i = 0; i < header_.specs; ++i)
       plan.shared.push_back(shared(load<SharedRow>(shared_.data() + std::size_t{i} * sizeof(SharedRow))));
     if (!ranks_.empty()) reader_.fail("has receivers of nothing");
-    plan.storage_data = reader_.value();
-    if ((header_.flags & PlanHeader::kHasValue) != 0) plan.planner_data = reader_.value();
+    plan.storage_data = read_value(reader_);
+    if ((header_.flags & PlanHeader::kHasValue) != 0) plan.planner_data = read_value(reader_);
     reader_.finish();
     return plan;
   }

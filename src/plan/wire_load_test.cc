@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
 #include "plan/wire_header.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -4,11 +4,12 @@
 
 #include <utility>
 
+#include "base/wire_bytes.h"
 #include "cairn/error.h"
 #include "plan/wire.h"
-#include "plan/wire_bytes.h"
 #include "plan/wire_header.h"
 #include "plan/wire_tables.h"
+#include "plan/wire_values.h"
 
 namespace cairn {
 namespace {
@@ -100,7 +101,7 @@ class ResultReader {
     }
     to.storage_data.extra = Dict();
     if (row.has_extra == 0) return;
-    Value extra = reader_.value();
+    Value extra = read_value(reader_);
     if (!extra.is<Dict>()) reader_.fail("has attributes that are no dict");
     to.storage_data.extra = std::move(extra.get<Dict>());
   }

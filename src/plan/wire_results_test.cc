@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
 #include "plan/item_tables.h"
 #include "plan/wire.h"
 #include "plan/wire_header.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

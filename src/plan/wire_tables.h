@@ -6,8 +6,8 @@
 
 #include "base/name_table.h"
 #include "base/pod_vector.h"
+#include "base/wire_bytes.h"
 #include "plan/item_tables.h"
-#include "plan/wire_bytes.h"
 #include "plan/wire_header.h"
 
 namespace cairn {

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "base/test_errors.h"
-#include "plan/test_plans.h"
-#include "plan/wire_bytes.h"
+#include "base/wire_bytes.h"
 #include "plan/wire_header.h"
+#include "testing/errors.h"
+#include "testing/plans.h"
 
 namespace cairn {
 namespace {

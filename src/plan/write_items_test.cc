@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "base/test_errors.h"
 #include "cairn/plan.h"
 #include "plan/item_tables.h"
-#include "plan/test_plans.h"
+#include "testing/errors.h"
+#include "testing/plans.h"
 
 namespace cairn {
 namespace {

@@ -75,14 +75,14 @@ class Flattener {
   }
 
   void refuse_duplicates() const {
-    constexpr std::uint32_t kFree = std::numeric_limits<std::uint32_t>::max();
-    if (entries_.size() >= kFree) throw Error(ErrorCode::kLimit, "a state of more than 2^32 - 2 entries");
+    constexpr std::uint32_t kNoEntry = std::numeric_limits<std::uint32_t>::max();
+    if (entries_.size() >= kNoEntry) throw Error(ErrorCode::kLimit, "a state of more than 2^32 - 2 entries");
     PodVector<std::uint32_t> slots;  // at most half full
-    slots.resize(std::bit_ceil(2 * entries_.size() + 2), kFree);
+    slots.resize(std::bit_ceil(2 * entries_.size() + 2), kNoEntry);
     for (std::uint32_t i = 0; i < entries_.size(); ++i) {
       const std::string& name = entries_[i].name;
       std::size_t at = seeded_hash(name) & (slots.size() - 1);
-      for (; slots[at] != kFree; at = (at + 1) & (slots.size() - 1))
+      for (; slots[at] != kNoEntry; at = (at + 1) & (slots.size() - 1))
         if (entries_[slots[at]].name == name)
           throw Error(ErrorCode::kInvalidArgument, "duplicated flatten key " + name);
       slots[at] = i;

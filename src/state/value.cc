@@ -26,7 +26,7 @@ bool same_tensor(const TensorView& a, const TensorView& b) {
   if (a.dtype != b.dtype || a.shape != b.shape || a.device != b.device) return false;
   if (a.numel() == 0 || (a.data == b.data && a.strides == b.strides)) return true;
   if (a.data == nullptr || b.data == nullptr) return false;
-  if (a.device.kind != Device::Kind::kCpu) {
+  if (!a.device.is_cpu()) {
     throw Error(ErrorCode::kUnsupported, "cannot compare tensors that are not in CPU memory");
   }
   if (a.is_contiguous() && b.is_contiguous()) return std::memcmp(a.data, b.data, a.bytes()) == 0;

@@ -43,7 +43,7 @@ FileChannel::FileChannel(Descriptor fd, std::string path, IoPath io, std::shared
 
 void FileChannel::close() {
   if (direct_.get() >= 0 && ::close(direct_.release()) != 0) fail("cannot close", 0, errno);
-  if (::close(buffered_.release()) != 0 && !CAIRN_BUG("ignore-close-error")) fail("cannot close", 0, errno);
+  if (::close(buffered_.release()) != 0) fail("cannot close", 0, errno);
 }
 
 void FileChannel::fail(const char* what, std::uint64_t offset, int os_error) const {

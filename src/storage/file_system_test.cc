@@ -8,11 +8,11 @@
 #include <random>
 #include <thread>
 
-#include "base/test_errors.h"
-#include "base/test_folder.h"
 #include "cairn/storage.h"
 #include "cairn/tensor.h"
-#include "storage/faulty.h"
+#include "testing/errors.h"
+#include "testing/faulty.h"
+#include "testing/folder.h"
 
 namespace cairn {
 namespace {

@@ -49,7 +49,6 @@ IoPath path_from_environment() {
 }
 
 void sync_descriptor(int fd, const std::string& path) {
-  if (CAIRN_BUG("no-directory-sync")) return;
   if (::fsync(fd) == 0) return;
   // Some network file systems do not know it for directories: there is nothing to wait for then.
   if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return;
@@ -167,15 +166,13 @@ class PosixWriter final : public FileWriter {
     const auto end = static_cast<off_t>(end_.load());
     if (options_.size > end_ && uninterrupted([&] { return ::ftruncate(fd, end); }) != 0)
       fail("cannot cut the file to its length", shown(name_), errno);
-    const bool early = CAIRN_BUG("rename-before-sync");
-    if (early) appear();
     CAIRN_POINT("file.before_sync");
-    if (options_.durable && !CAIRN_BUG("no-file-sync")) sync(fd);
+    if (options_.durable) sync(fd);
     CAIRN_POINT("file.after_sync");
     channel->close();
     CAIRN_POINT("file.before_rename");
     if (options_.last_check) options_.last_check();
-    if (!early) appear();
+    appear();
     partial_.forget();
     CAIRN_POINT("file.after_rename");
   }
@@ -187,7 +184,6 @@ class PosixWriter final : public FileWriter {
   void sync(int fd) const {
     if (::fdatasync(fd) == 0) return;
     const int os_error = errno;
-    if (CAIRN_BUG("retry-fsync") && ::fdatasync(fd) == 0) return;
     fail("cannot make the file durable", shown(name_), os_error);
   }
 

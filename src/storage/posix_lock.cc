@@ -116,7 +116,6 @@ class PosixLock final : public FileLock {
   }
 
   bool is_exclusive() const override {
-    if (CAIRN_BUG("no-lock")) return true;
     if (!exclusive_ || ::getpid() != holder_) return false;
     return is_named(file_->get(), *directory_, name_) && read_again(*directory_, name_) == text_;
   }
@@ -156,7 +155,6 @@ class PosixLock final : public FileLock {
 enum class Taken { kYes, kNo, kUnsupported };
 
 Taken take(int fd, const std::string& path) {
-  if (CAIRN_BUG("no-lock")) return Taken::kYes;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) return Taken::kNo;

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/test_errors.h"
-#include "base/test_folder.h"
 #include "cairn/storage.h"
+#include "testing/errors.h"
+#include "testing/folder.h"
 
 namespace cairn {
 namespace {
@@ -81,10 +81,11 @@ TEST(PosixLock, AForkedCopyOfTheHolderDoesNotKeepIt) {
   const pid_t holder = ::fork();
   if (holder == 0) {
     const auto held = posix_file_system(folder.path(), {.io = IoPath::kBuffered})->lock("lock");
-    const pid_t child = ::fork();  // a worker of a data loader, say
-    if (child == 0)
-      for (;;) ::pause();
-    static_cast<void>(::write(ends[1], &child, sizeof(child)) == sizeof(child));
+    if (::fork() == 0) {  // a worker of a data loader, say; it speaks when it is on its own
+      const pid_t child = ::getpid();
+      ::alarm(60);
+      static_cast<void>(::write(ends[1], &child, sizeof(child)) == sizeof(child));
+    }
     for (;;) ::pause();
   }
   pid_t child = -1;

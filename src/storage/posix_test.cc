@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/test_errors.h"
-#include "base/test_folder.h"
 #include "cairn/storage.h"
 #include "storage/file_names.h"
+#include "testing/errors.h"
+#include "testing/folder.h"
 
 namespace cairn {
 namespace {

@@ -4,19 +4,10 @@
 
 #include "cairn/error.h"
 #include "cairn/tensor.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {
-
-template <class Action> ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
 
 TEST(Box, IntersectionOfTouchingBoxesIsEmpty) { EXPECT_FALSE(intersect({{0, 0}, {2, 2}}, {{2, 0}, {2, 2}})); }
 

@@ -97,13 +97,13 @@ void encode(const std::byte* __restrict values, std::byte* __restrict to, std::s
   }
 }
 
-using Loop = void (*)(const std::byte* from, std::byte* to, std::size_t count);
+using CastLoop = void (*)(const std::byte* from, std::byte* to, std::size_t count);
 
 struct RealType {
   DType dtype;
-  Loop decode[4];   // by channel
-  Channel channel;  // the one this type is encoded from
-  Loop encode;
+  CastLoop decode[4];  // by channel
+  Channel channel;     // the one this type is encoded from
+  CastLoop encode;
 };
 
 template <class Type, Channel C> constexpr RealType row(DType dtype) {
@@ -152,8 +152,8 @@ bool is_channel_type(DType dtype, Channel channel) {
 
 void convert_real(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::size_t count) {
   const Channel channel = real_type(to_type).channel;
-  const Loop decode_loop = real_type(from_type).decode[static_cast<int>(channel)];
-  const Loop encode_loop = real_type(to_type).encode;
+  const CastLoop decode_loop = real_type(from_type).decode[static_cast<int>(channel)];
+  const CastLoop encode_loop = real_type(to_type).encode;
   if (is_channel_type(from_type, channel)) return encode_loop(from, to, count);
   if (is_channel_type(to_type, channel)) return decode_loop(from, to, count);
   alignas(64) std::byte values[kBlock * kWidest];

@@ -16,7 +16,7 @@ constexpr std::int64_t kDenseRow = 256;       // rows of at least this length co
 constexpr std::size_t kWidestItem = 16;       // bytes of a complex128
 
 void check_view(const TensorView& view) {
-  if (view.device.kind != Device::Kind::kCpu) {
+  if (!view.device.is_cpu()) {
     throw Error(ErrorCode::kUnsupported, "copy works on CPU memory only, but a view is on another device");
   }
   if (view.strides.rank() != view.shape.rank()) {

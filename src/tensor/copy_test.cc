@@ -11,19 +11,10 @@
 #include "tensor/cast.h"
 #include "tensor/strided.h"
 #include "tensor/transpose.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {
-
-template <class Action> ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
 
 // Copies element by element, straight from the definition of strides.
 void copy_one_by_one(const TensorView& from, const TensorView& to) {

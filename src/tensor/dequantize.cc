@@ -27,8 +27,7 @@ void require(bool holds, const char* what) {
 }
 
 bool has_dense_rows(const TensorView& view) {
-  return view.shape.rank() == 2 && (view.shape[1] <= 1 || view.strides[1] == 1) &&
-         view.device.kind == Device::Kind::kCpu;
+  return view.shape.rank() == 2 && (view.shape[1] <= 1 || view.strides[1] == 1) && view.device.is_cpu();
 }
 
 std::byte* row_of(const TensorView& view, std::int64_t row, std::int64_t column) {

@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "base/test_errors.h"
 #include "tensor/float_formats.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {

@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::int32_t kMostDimensions = 64;
 
-struct Row {
+struct DlpackType {
   DType dtype;
   DLDataType dl;
 };
 
-constexpr Row kRows[] = {
+constexpr DlpackType kDlpackTypes[] = {
     {DType::kBool, {kDLBool, 8, 1}},
     {DType::kUInt8, {kDLUInt, 8, 1}},
     {DType::kInt8, {kDLInt, 8, 1}},
@@ -41,10 +41,10 @@ constexpr Row kRows[] = {
     {DType::kFloat8E8M0FNU, {kDLFloat8_e8m0fnu, 8, 1}},
     {DType::kFloat4E2M1FNx2, {kDLFloat4_e2m1fn, 4, 2}},
 };
-static_assert(std::size(kRows) == kDTypeCount);
+static_assert(std::size(kDlpackTypes) == kDTypeCount);
 
 DType dtype_of(const DLDataType& dl) {
-  for (const Row& row : kRows) {
+  for (const DlpackType& row : kDlpackTypes) {
     if (row.dl.code == dl.code && row.dl.bits == dl.bits && row.dl.lanes == dl.lanes) return row.dtype;
   }
   throw Error(
@@ -53,7 +53,7 @@ DType dtype_of(const DLDataType& dl) {
 }
 
 DLDataType dl_type_of(DType dtype) {
-  for (const Row& row : kRows) {
+  for (const DlpackType& row : kDlpackTypes) {
     if (row.dtype == dtype) return row.dl;
   }
   throw Error(ErrorCode::kUnsupported, fmt::format("DLPack has no type for {}", name_of(dtype)));
@@ -70,9 +70,7 @@ Device device_of(const DLDevice& dl) {
   }
 }
 
-DLDevice dl_device_of(const Device& device) {
-  return {device.kind == Device::Kind::kCpu ? kDLCPU : kDLCUDA, device.index};
-}
+DLDevice dl_device_of(const Device& device) { return {device.is_cpu() ? kDLCPU : kDLCUDA, device.index}; }
 
 TensorView view_of(const DLTensor& dl) {
   if (dl.ndim < 0 || dl.ndim > kMostDimensions) {

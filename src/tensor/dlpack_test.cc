@@ -6,19 +6,10 @@
 #include <vector>
 
 #include "cairn/error.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {
-
-template <class Action> ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
 
 // A tensor of another library that counts how often its deleter is called.
 struct Foreign {

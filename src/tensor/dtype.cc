@@ -5,13 +5,13 @@
 namespace cairn {
 namespace {
 
-struct Row {
+struct TypeFacts {
   std::string_view name;
   std::size_t size;
 };
 
 // One row per DType, in the order of the enum.
-constexpr std::array<Row, kDTypeCount> kRows = {{
+constexpr std::array<TypeFacts, kDTypeCount> kTypeFacts = {{
     {"bool", 1},           {"uint8", 1},
     {"int8", 1},           {"uint16", 2},
     {"int16", 2},          {"uint32", 4},
@@ -27,13 +27,13 @@ constexpr std::array<Row, kDTypeCount> kRows = {{
 
 }  // namespace
 
-std::string_view name_of(DType dtype) { return kRows[static_cast<std::size_t>(dtype)].name; }
+std::string_view name_of(DType dtype) { return kTypeFacts[static_cast<std::size_t>(dtype)].name; }
 
-std::size_t item_size(DType dtype) { return kRows[static_cast<std::size_t>(dtype)].size; }
+std::size_t item_size(DType dtype) { return kTypeFacts[static_cast<std::size_t>(dtype)].size; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (std::size_t i = 0; i < kRows.size(); ++i) {
-    if (kRows[i].name == name) return static_cast<DType>(i);
+  for (std::size_t i = 0; i < kTypeFacts.size(); ++i) {
+    if (kTypeFacts[i].name == name) return static_cast<DType>(i);
   }
   return std::nullopt;
 }

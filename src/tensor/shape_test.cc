@@ -7,19 +7,10 @@
 
 #include "cairn/error.h"
 #include "cairn/tensor.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {
-
-template <class Action> ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
 
 TEST(Shape, HoldsFewAndManyDimensions) {
   for (std::size_t rank = 0; rank < 10; ++rank) {

@@ -10,7 +10,7 @@
 namespace cairn {
 namespace {
 
-struct Pair {
+struct StridePair {
   std::uint64_t low, high;
 };
 
@@ -28,7 +28,7 @@ RowCopy row_copy_of(std::size_t item_size) {
     case 2: return copy_row<std::uint16_t>;
     case 4: return copy_row<std::uint32_t>;
     case 8: return copy_row<std::uint64_t>;
-    case 16: return copy_row<Pair>;
+    case 16: return copy_row<StridePair>;
     default: return nullptr;
   }
 }

@@ -7,19 +7,10 @@
 #include <cstring>
 
 #include "cairn/error.h"
+#include "testing/errors.h"
 
 namespace cairn {
 namespace {
-
-template <class Action> ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    return e.code();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return ErrorCode::kInternal;
-}
 
 TEST(TensorView, KnowsWhetherItIsContiguous) {
   std::array<float, 24> memory{};

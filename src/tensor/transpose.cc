@@ -16,7 +16,7 @@ template <class T> using Vector __attribute__((vector_size(kVectorBytes))) = T;
 
 template <class T> constexpr std::int64_t kLanes = kVectorBytes / sizeof(T);
 
-struct Pair {
+struct CrossedPair {
   std::uint64_t low, high;
 };
 
@@ -27,7 +27,7 @@ struct Pair {
 constexpr std::int64_t kTileBytes = 256;
 constexpr std::int64_t kBufferStride = kTileBytes + kVectorBytes;
 
-template <class T> constexpr std::int64_t kTileSide = kTileBytes / static_cast<std::int64_t>(sizeof(T));
+template <class T> constexpr std::int64_t kSquareSide = kTileBytes / static_cast<std::int64_t>(sizeof(T));
 
 // Tiles are visited down a panel of this many bytes of each row, so that the pages of the destination
 // are few enough to stay in the TLB until the next row of tiles.
@@ -64,8 +64,9 @@ void transpose_square(const std::byte* from, std::int64_t from_stride, std::byte
 }
 
 // An element of 16 bytes is a vector by itself.
-template <> void transpose_square<Pair>(const std::byte* from, std::int64_t, std::byte* to, std::int64_t) {
-  store(to, load<Pair>(from));
+template <>
+void transpose_square<CrossedPair>(const std::byte* from, std::int64_t, std::byte* to, std::int64_t) {
+  store(to, load<CrossedPair>(from));
 }
 
 struct Part {
@@ -77,8 +78,8 @@ struct Part {
 // for: rows are too many for the hardware to see them as streams.
 template <class T> void gather(const Transposition& m, const Part& part, std::byte* buffer) {
   constexpr std::int64_t kItem = sizeof(T);
-  const bool full = part.columns == kTileSide<T>;
-  const bool has_next = part.column + 2 * kTileSide<T> <= m.columns;
+  const bool full = part.columns == kSquareSide<T>;
+  const bool has_next = part.column + 2 * kSquareSide<T> <= m.columns;
   for (std::int64_t r = 0; r < part.rows; ++r, buffer += kBufferStride) {
     const std::byte* row = m.from + (part.row + r) * m.from_stride + part.column * kItem;
     for (std::int64_t i = 0; has_next && i < kTileBytes; i += kCacheLine) {
@@ -95,7 +96,7 @@ template <class T> void gather(const Transposition& m, const Part& part, std::by
 template <class T> void transpose_part(const Transposition& m, const Part& part) {
   constexpr std::int64_t kItem = sizeof(T);
   constexpr std::int64_t kSquare = kLanes<T>;
-  alignas(kCacheLine) std::byte buffer[kTileSide<T> * kBufferStride];
+  alignas(kCacheLine) std::byte buffer[kSquareSide<T> * kBufferStride];
   gather<T>(m, part, buffer);
   const std::int64_t square_rows = part.rows / kSquare * kSquare;
   for (std::int64_t c = 0; c < part.columns; c += kSquare) {
@@ -121,7 +122,7 @@ template <class T> void transpose_part(const Transposition& m, const Part& part)
 }
 
 template <class T> void transpose_as(const Transposition& m) {
-  constexpr std::int64_t kSide = kTileSide<T>;
+  constexpr std::int64_t kSide = kSquareSide<T>;
   constexpr std::int64_t kPanel = kPanelBytes / static_cast<std::int64_t>(sizeof(T));
   for (std::int64_t panel = 0; panel < m.columns; panel += kPanel) {
     const std::int64_t panel_end = std::min(panel + kPanel, m.columns);
@@ -141,7 +142,7 @@ void transpose(const Transposition& matrix, std::size_t item_size) {
     case 2: return transpose_as<std::uint16_t>(matrix);
     case 4: return transpose_as<std::uint32_t>(matrix);
     case 8: return transpose_as<std::uint64_t>(matrix);
-    default: return transpose_as<Pair>(matrix);
+    default: return transpose_as<CrossedPair>(matrix);
   }
 }
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "cairn/async.h"
-#include "engine/test_states.h"
+#include "testing/states.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "cairn/cairn.h"
-#include "engine/test_states.h"
+#include "testing/states.h"
 #include "trainer_version.h"
 
 namespace cairn {

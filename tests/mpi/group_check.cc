@@ -10,7 +10,7 @@
 
 #include "cairn/error.h"
 #include "cairn/mpi_group.h"
-#include "group/check_group.h"
+#include "testing/check_group.h"
 
 namespace {
 

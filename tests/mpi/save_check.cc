@@ -19,7 +19,7 @@
 #include "cairn/async.h"
 #include "cairn/cairn.h"
 #include "cairn/mpi_group.h"
-#include "engine/test_states.h"
+#include "testing/states.h"
 
 namespace {
 

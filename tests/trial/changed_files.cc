@@ -27,8 +27,8 @@
 #include "cairn/cairn.h"
 #include "cairn/convert.h"
 #include "cairn/verify.h"
-#include "engine/test_states.h"
 #include "promise.h"
+#include "testing/states.h"
 
 namespace {
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/source.h"
-#include "base/test_folder.h"
 #include "cairn/cairn.h"
 #include "cairn/convert.h"
 #include "cairn/verify.h"
 #include "promise.h"
+#include "testing/folder.h"
 #include "trainer_version.h"
 
 namespace cairn {

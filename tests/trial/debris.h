@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "storage/dcp_names.h"
+#include "checkpoint/dcp_names.h"
 #include "storage/file_names.h"
 
 namespace cairn {

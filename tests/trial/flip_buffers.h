@@ -4,10 +4,10 @@
 #include <random>
 
 #include "cairn/async.h"
+#include "convert/convert_entries.h"
+#include "convert/convert_layout.h"
+#include "convert/convert_write.h"
 #include "damage_places.h"
-#include "engine/convert_entries.h"
-#include "engine/convert_layout.h"
-#include "engine/convert_write.h"
 #include "flipping.h"
 
 namespace cairn {
@@ -62,7 +62,7 @@ class BufferFlips {
   void convert() {
     ConvertOptions options;
     options.threads = 1;
-    const ConvertSource source(scratch_ / "source", options, scratch_.path());
+    const CheckpointSource source(scratch_ / "source", {.spill_directory = scratch_.path()});
     const std::vector<ConvertEntry> entries = choose_entries(source, options);
     OutputLayout layout = lay_out_torch(entries, source, "made.pt");
     if (converted_.empty()) {

@@ -15,11 +15,11 @@
 #include "cairn/cairn.h"
 #include "cairn/gc.h"
 #include "cairn/verify.h"
-#include "engine/test_states.h"
+#include "checkpoint/dcp_names.h"
 #include "format/manifest.h"
 #include "os_calls.h"
 #include "promise.h"
-#include "storage/dcp_names.h"
+#include "testing/states.h"
 
 namespace {
 

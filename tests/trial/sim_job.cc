@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "engine/steps.h"
+#include "group/steps.h"
 #include "plan/wire_header.h"
 
 namespace cairn::sim {

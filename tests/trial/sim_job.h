@@ -10,7 +10,7 @@
 #include "sim_network.h"
 #include "sim_states.h"
 #include "sim_storage.h"
-#include "storage/faulty.h"
+#include "testing/faulty.h"
 
 namespace cairn::sim {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/dcp_names.h"
 #include "format/dcp_metadata.h"
 #include "sim_draw.h"
-#include "storage/dcp_names.h"
 
 namespace cairn::sim {
 namespace {

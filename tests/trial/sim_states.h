@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cairn/cairn.h"
-#include "engine/test_states.h"
 #include "random.h"
+#include "testing/states.h"
 
 namespace cairn::sim {
 

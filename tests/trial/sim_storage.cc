@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cairn/error.h"
-#include "storage/dcp_names.h"
+#include "checkpoint/dcp_names.h"
 #include "virtual_threads.h"
 
 namespace cairn::sim {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cairn/cairn.h"
-#include "storage/faulty.h"
+#include "testing/faulty.h"
 #include "trainer_version.h"
 
 namespace {

@@ -8,8 +8,8 @@
 #include "base/sink.h"
 #include "base/source.h"
 #include "cairn/hugging_face.h"
+#include "checkpoint/dcp_names.h"
 #include "format/dcp_metadata.h"
-#include "storage/dcp_names.h"
 #include "trainer_version.h"
 
 namespace cairn::trial {

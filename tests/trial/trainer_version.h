@@ -1,11 +1,11 @@
-// Which version of trainer_state (engine/test_states.h) a state is that was loaded.
+// Which version of trainer_state (testing/states.h) a state is that was loaded.
 #pragma once
 
 #include <fmt/format.h>
 
 #include "cairn/state_dict.h"
-#include "engine/test_states.h"
 #include "promise.h"
+#include "testing/states.h"
 
 namespace cairn {
 

@@ -1,9 +1,8 @@
-// What points and planted bugs do in a program that is made for trials.
+// What points do in a program that is made for trials.
 //
 //   CAIRN_FAILPOINT=NAME:N:kill     the N-th time a thread of this process comes to NAME, the process dies
 //   CAIRN_FAILPOINT=NAME:N:error    an I/O error is thrown there instead
 //   CAIRN_FAILPOINT=NAME:N:sleep    it waits there for CAIRN_FAILPOINT_MS milliseconds (1,000)
-//   CAIRN_PLANT=NAME                the bug of that name is there
 #include <unistd.h>
 
 #include <cerrno>
@@ -91,11 +90,6 @@ void reach(const char* point) {
     if (points().wanted.name == point && points().wanted.nth == times) wanted = points().wanted;
   }
   if (!wanted.name.empty()) act(wanted);
-}
-
-bool is_planted(const char* bug) {
-  static const std::string planted = from_environment("CAIRN_PLANT");
-  return planted == bug;
 }
 
 }  // namespace cairn::trial

@@ -1,0 +1,306 @@
+#include "checkpoint/description.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/source.h"
+#include "base/trial.h"
+#include "base/wire_bytes.h"
+#include "cairn/error.h"
+#include "checkpoint/dcp_checkpoint.h"
+#include "checkpoint/dcp_names.h"
+#include "format/dcp_metadata.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x43534443;  // "CDSC"
+constexpr std::uint32_t kVersion = 1;
+constexpr int kTries = 3;
+
+// The manifest that was named is not there: perhaps because a save replaced the checkpoint meanwhile.
+struct ManifestIsGone {
+  std::string name;
+};
+
+std::string read_bounded(const FileSystem& files, std::string_view name, std::uint64_t most) {
+  const std::shared_ptr<const ByteSource> source = files.open(name);
+  if (source->size() > most) {
+    throw Error(ErrorCode::kLimit,
+                fmt::format("the file has {} bytes, more than the {} allowed", source->size(), most))
+        .in_file(source->name());
+  }
+  return read_all(*source);
+}
+
+Metadata parse(const DescriptionPart& part, const std::string& root, const Limits& limits) {
+  const std::string path = root + "/" + part.name;
+  try {
+    return read_dcp_metadata(*memory_source(as_bytes(part.metadata), path), limits);
+  } catch (Error& e) {
+    e.in_file(path);
+    throw;
+  }
+}
+
+ManifestClaim claim_of(const Metadata& metadata, std::string_view name, const std::string& root) {
+  try {
+    return manifest_of(metadata, name);
+  } catch (Error& e) {
+    e.in_file(root + "/" + std::string(name));
+    throw;
+  }
+}
+
+DescriptionPart fetch_part(const FileSystem& files, std::string_view name, bool manifests,
+                           const Limits& limits, std::vector<Metadata>& parsed) {
+  DescriptionPart part;
+  part.name = name;
+  part.metadata = read_bounded(files, name, limits.metadata_bytes);
+  CAIRN_POINT("load.before_manifest");
+  if (!manifests) return part;
+  parsed.push_back(parse(part, files.root(), limits));
+  const ManifestClaim claim = claim_of(parsed.back(), name, files.root());
+  if (claim.name.empty()) return part;
+  if (!files.stat(claim.name)) {
+    if (claim.required) throw ManifestIsGone{claim.name};
+    return part;
+  }
+  part.manifest_name = claim.name;
+  part.manifest = read_bounded(files, part.manifest_name, limits.manifest_bytes);
+  return part;
+}
+
+// "__0.metadata", "__1.metadata", ... in the order of the ranks. Error(kNotFound) when there is none.
+std::vector<std::string> rank_local_names(const FileSystem& files) {
+  std::vector<std::pair<int, std::string>> found;
+  bool unfinished = false;
+  for (const FileEntry& entry : files.list()) {
+    const std::optional<DcpName> name = parse_dcp_name(entry.name);
+    if (!name) continue;
+    if (name->kind == DcpName::Kind::kMetadata && name->rank && !is_partial(entry.name)) {
+      found.emplace_back(*name->rank, entry.name);
+    }
+    unfinished = unfinished || name->kind != DcpName::Kind::kLock;
+  }
+  if (found.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                unfinished
+                    ? "there are data files here, but neither .metadata nor a rank's own __N.metadata: a "
+                      "save is still running, or it was stopped before it finished"
+                    : "there is no checkpoint here: neither .metadata nor a rank's own __N.metadata")
+        .in_file(files.root());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (auto& [rank, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
+std::vector<DescriptionPart> fetch_parts(const FileSystem& files, bool manifests, const Limits& limits,
+                                         std::vector<Metadata>& parsed) {
+  std::vector<std::string> names = {std::string(kMetadataName)};
+  if (!files.stat(kMetadataName)) names = rank_local_names(files);
+  std::vector<DescriptionPart> parts;
+  std::uint64_t bytes = 0;
+  for (const std::string& name : names) {
+    parts.push_back(fetch_part(files, name, manifests, limits, parsed));
+    bytes += parts.back().metadata.size();
+    if (bytes <= limits.metadata_bytes) continue;
+    throw Error(ErrorCode::kLimit,
+                fmt::format("the ranks' metadata are more than the {} bytes allowed", limits.metadata_bytes))
+        .in_file(files.root());
+  }
+  return parts;
+}
+
+void put_text(std::string& out, std::string_view text) {
+  put(out, std::uint64_t{text.size()});
+  out.append(text);
+}
+
+std::string text_of(WireReader& reader) { return std::string(reader.text(reader.get<std::uint64_t>())); }
+
+std::vector<DescriptionPart> cut(std::string_view bytes) {
+  WireReader reader(as_bytes(bytes));
+  if (reader.get<std::uint32_t>() != kMagic) reader.fail("is no description of a checkpoint");
+  if (reader.get<std::uint32_t>() != kVersion)
+    throw Error(ErrorCode::kUnsupported, "another rank runs another version of cairn");
+  const auto count = reader.get<std::uint32_t>();
+  if (count == 0) reader.fail("describes nothing");
+  std::vector<DescriptionPart> parts;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    DescriptionPart part;
+    part.name = text_of(reader);
+    part.metadata = text_of(reader);
+    part.manifest_name = text_of(reader);
+    part.manifest = text_of(reader);
+    parts.push_back(std::move(part));
+  }
+  reader.finish();
+  return parts;
+}
+
+// The metadata as the manifest knows it: its size, and the CRC of each block.
+void check_metadata(const DescriptionPart& part, const Manifest& manifest, const std::string& root) {
+  const auto known = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                  [&](const ManifestFile& file) { return file.name == part.name; });
+  if (known == manifest.files.end()) {
+    throw Error(ErrorCode::kCorrupt, fmt::format("the manifest says nothing about {}", part.name))
+        .in_file(root + "/" + part.manifest_name);
+  }
+  const ByteSpan bytes = as_bytes(part.metadata);
+  bool right = known->size == bytes.size();
+  std::uint64_t at = 0;
+  for (const std::uint32_t crc : known->block_crcs) {
+    if (!right) break;
+    const ByteSpan block = bytes.subspan(at, std::min<std::uint64_t>(manifest.block_size, bytes.size() - at));
+    right = crc32(block) == crc;
+    if (right) at += block.size();
+  }
+  if (right) return;
+  throw Error(ErrorCode::kCorrupt,
+              "the metadata is not what its manifest says: it has changed since it was "
+              "written")
+      .in_file(root + "/" + part.name)
+      .at(at);
+}
+
+// Metadata that does not say which save it is of cannot be of a save whose files say so: it has changed.
+void require_foreign_files(const Metadata& metadata) {
+  for (const std::string& file : metadata.storage_data.files()) {
+    const std::optional<DcpName> name = parse_dcp_name(file);
+    if (!name || !name->save) continue;
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("the metadata names the file {} of a save by cairn, but not the "
+                            "save: it has changed since it was written",
+                            file));
+  }
+}
+
+Manifest read_part_manifest(const DescriptionPart& part, const Metadata& metadata, const std::string& root,
+                            const Limits& limits) {
+  const std::string path = root + "/" + part.manifest_name;
+  Manifest manifest;
+  try {
+    manifest = read_manifest(*memory_source(as_bytes(part.manifest), path), limits);
+  } catch (Error& e) {
+    e.in_file(path);
+    throw;
+  }
+  if (to_string(manifest.save_id) != metadata.storage_meta->save_id) {
+    throw Error(ErrorCode::kCorrupt,
+                fmt::format("the manifest is of the save {}, the metadata of {}", to_string(manifest.save_id),
+                            *metadata.storage_meta->save_id))
+        .in_file(path);
+  }
+  if (manifest.block_size != kManifestBlock) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("a manifest with blocks of {} bytes", manifest.block_size))
+        .in_file(path);
+  }
+  check_metadata(part, manifest, root);
+  return manifest;
+}
+
+// Which of the parts of a rank-local checkpoint is this rank's.
+std::size_t part_of(const std::vector<DescriptionPart>& parts, int rank, const std::string& root) {
+  const std::string name = metadata_name(rank);
+  const auto own = std::find_if(parts.begin(), parts.end(),
+                                [&](const DescriptionPart& part) { return part.name == name; });
+  if (own != parts.end()) return static_cast<std::size_t>(own - parts.begin());
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("each of {} ranks saved a checkpoint of its own here (use_collectives=False), and "
+                          "rank {} was not among them: there is no {}",
+                          parts.size(), rank, name))
+      .in_file(root);
+}
+
+}  // namespace
+
+ManifestClaim manifest_of(const Metadata& metadata, std::string_view name) {
+  const StorageMeta meta = metadata.storage_meta.value_or(StorageMeta());
+  ManifestClaim claim;
+  if (const auto save = meta.save_id ? save_id_from(*meta.save_id) : std::nullopt) {
+    const std::optional<DcpName> dcp_name = parse_dcp_name(name);
+    claim.name = manifest_name(*save, dcp_name ? dcp_name->rank : std::nullopt);
+  }
+  const Value* said = meta.extra.find(Key(std::string(kManifestEntry)));
+  if (said == nullptr) {
+    if (claim.name.empty()) require_foreign_files(metadata);
+    return claim;
+  }
+  claim.required = true;
+  const auto* text = said->get_if<std::string>();
+  if (text == nullptr || claim.name.empty() || *text != claim.name) {
+    throw Error(ErrorCode::kCorrupt, fmt::format("the metadata names the manifest {}, its save id says '{}'",
+                                                 to_string(*said, 80), claim.name));
+  }
+  return claim;
+}
+
+std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
+                                  std::vector<Metadata>* parsed) {
+  std::vector<DescriptionPart> parts;
+  std::vector<Metadata> understood;
+  for (int tries = 1;; ++tries) {
+    try {
+      understood.clear();
+      parts = fetch_parts(files, manifests, limits, understood);
+      break;
+    } catch (const ManifestIsGone& gone) {
+      if (tries < kTries) continue;
+      throw Error(ErrorCode::kCorrupt,
+                  "the checkpoint's manifest is missing; without it nothing can be verified. To load what is "
+                  "there as it is, set verify to none")
+          .in_file(files.root() + "/" + gone.name);
+    }
+  }
+  std::string out;
+  put(out, kMagic);
+  put(out, kVersion);
+  put(out, static_cast<std::uint32_t>(parts.size()));
+  for (const DescriptionPart& part : parts) {
+    for (const std::string* text : {&part.name, &part.metadata, &part.manifest_name, &part.manifest})
+      put_text(out, *text);
+  }
+  if (parsed != nullptr) *parsed = std::move(understood);
+  return out;
+}
+
+Description read_description(std::string_view bytes, const std::string& root, bool verify,
+                             const Limits& limits, std::vector<Metadata> parsed, std::optional<int> rank) {
+  Description description;
+  std::vector<Metadata> all;
+  const std::vector<DescriptionPart> parts = cut(bytes);
+  description.rank_local = parts.front().name != kMetadataName;
+  const std::size_t own = rank && description.rank_local ? part_of(parts, *rank, root) : 0;
+  for (const DescriptionPart& part : parts) {
+    const bool known = parsed.size() == parts.size();
+    all.push_back(known ? std::move(parsed[all.size()]) : parse(part, root, limits));
+    if (!verify) continue;
+    const ManifestClaim claim = claim_of(all.back(), part.name, root);
+    const bool absent = part.manifest_name.empty() && !claim.required;
+    if (!absent && part.manifest_name != claim.name) {
+      throw Error(ErrorCode::kCorrupt, "a description of a checkpoint contradicts itself").in_file(root);
+    }
+    if (part.manifest_name.empty()) continue;
+    description.has_manifest = true;
+    for (ManifestFile& file : read_part_manifest(part, all.back(), root, limits).files) {
+      file.items = {};
+      file.block_hashes = {};
+      std::string name = file.name;
+      description.sums.insert_or_assign(std::move(name), std::move(file));
+    }
+  }
+  description.metadata = all.size() == 1 ? std::move(all.front())
+                         : rank          ? merge_for_rank(std::move(all), own)
+                                         : merge_rank_local(std::move(all));
+  return description;
+}
+
+}  // namespace cairn

@@ -1,0 +1,56 @@
+#include "checkpoint/file_list.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/seeded_hash.h"
+#include "cairn/error.h"
+
+namespace cairn {
+namespace {
+
+std::string folder_in_checkpoint(const std::string& name) {
+  const std::size_t slash = name.rfind('/');
+  return slash == name.npos ? "" : name.substr(0, slash);
+}
+
+std::vector<DirectoryEntry> list_folder(const Directory& directory, const std::string& folder) {
+  try {
+    return directory.list(folder);
+  } catch (const Error& e) {
+    // A name that could lead out of the directory is not followed even to look; its file is missing.
+    if (e.code() == ErrorCode::kCorrupt) return {};
+    throw;
+  }
+}
+
+bool is_file(const DirectoryEntry& entry, Links links) {
+  return links == Links::kFollow ? entry.leads_to_file : entry.kind == DirectoryEntry::Kind::kFile;
+}
+
+}  // namespace
+
+void add_directory_listing(const Directory& directory, Links links, std::vector<FileSummary>& files) {
+  std::set<std::string> folders{""};
+  MapByName<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    folders.insert(folder_in_checkpoint(files[i].name));
+    by_name.emplace(files[i].name, i);
+  }
+  for (const std::string& folder : folders) {
+    for (DirectoryEntry& entry : list_folder(directory, folder)) {
+      if (!is_file(entry, folder.empty() ? links : Links::kRefuse)) continue;
+      std::string name = folder.empty() ? std::move(entry.name) : folder + "/" + entry.name;
+      const auto known = by_name.find(name);
+      if (known == by_name.end()) {
+        files.push_back({std::move(name), entry.size, 0, false});
+      } else {
+        files[known->second].size = entry.size;
+      }
+    }
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,206 @@
+// Finds out what a path is, and the parts of Checkpoint that all formats share.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "base/bytes.h"
+#include "base/current_error.h"
+#include "base/name_table.h"
+#include "base/near_names.h"
+#include "cairn/checkpoint.h"
+#include "cairn/error.h"
+#include "checkpoint/dcp_checkpoint.h"
+#include "checkpoint/formats.h"
+
+namespace cairn {
+namespace {
+
+bool has_file(const std::vector<DirectoryEntry>& entries, std::string_view name) {
+  return std::any_of(entries.begin(), entries.end(), [&](const auto& e) { return e.name == name; });
+}
+
+bool has_ending(const std::vector<DirectoryEntry>& entries, std::string_view ending) {
+  return std::any_of(entries.begin(), entries.end(), [&](const auto& e) {
+    return e.kind != DirectoryEntry::Kind::kDirectory && e.name.ends_with(ending);
+  });
+}
+
+// "__0.metadata", "__1.metadata", ... in rank order.
+std::vector<std::string> rank_local_metadata(const std::vector<DirectoryEntry>& entries) {
+  std::vector<std::pair<std::uint64_t, std::string>> found;
+  for (const DirectoryEntry& entry : entries) {
+    const auto rank = rank_in_name(entry.name);
+    if (rank && entry.name.ends_with(".metadata")) found.emplace_back(*rank, entry.name);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (auto& [rank, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
+// ", but these in it do: 'step-10', 'step-20'": people often name the directory above.
+std::string checkpoints_below(const Directory& directory, const std::vector<DirectoryEntry>& entries) {
+  constexpr std::size_t kMostLookedAt = 200, kMostNamed = 3;
+  std::string names;
+  std::size_t looked_at = 0, named = 0;
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.kind != DirectoryEntry::Kind::kDirectory || ++looked_at > kMostLookedAt) continue;
+    struct stat status;
+    const std::string metadata = fmt::format("{}/{}/{}", directory.path(), entry.name, kMetadataFile);
+    if (::stat(metadata.c_str(), &status) != 0 || ++named > kMostNamed) continue;
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", entry.name);
+  }
+  return names.empty() ? "" : fmt::format("; beneath it there is one in {}", names);
+}
+
+[[noreturn]] void fail_unfinished(const Directory& directory) {
+  throw Error(
+      ErrorCode::kNotFound,
+      "there are .distcp files here, but neither .metadata nor a rank's own __N.metadata: the save is still "
+      "running, or it was stopped before it finished")
+      .in_file(directory.path());
+}
+
+std::unique_ptr<Checkpoint> open_directory(const std::string& path, const Limits& limits,
+                                           const std::shared_ptr<SourceChecks>& checks) {
+  const std::shared_ptr<const Directory> directory = Directory::open(path);
+  struct stat status;
+  // A checkpoint may have ten thousand files; .metadata is looked for before they are listed.
+  if (::fstatat(directory->descriptor(), kMetadataFile.data(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
+    return open_dcp(directory, {std::string(kMetadataFile)}, limits, checks);
+  }
+  if (errno != ENOENT) {
+    const int os_error = errno;
+    throw Error(ErrorCode::kIo, "cannot look at the file")
+        .in_file(fmt::format("{}/{}", path, kMetadataFile))
+        .with_errno(os_error);
+  }
+  const std::vector<DirectoryEntry> entries = directory->list();
+  const std::vector<std::string> rank_local = rank_local_metadata(entries);
+  if (!rank_local.empty()) return open_dcp(directory, rank_local, limits, checks);
+  if (has_file(entries, kIndexFile) || has_ending(entries, ".safetensors")) {
+    return open_hugging_face(directory, limits);
+  }
+  if (has_ending(entries, ".distcp")) fail_unfinished(*directory);
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format(
+          "no checkpoint in this directory: looked for .metadata, __N.metadata, {} and *.safetensors{}",
+          kIndexFile, checkpoints_below(*directory, entries)))
+      .in_file(path);
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == path.npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// The old torch formats, which TorchFile refuses with advice: a bare pickle, or a tar archive.
+bool looks_like_legacy_torch(std::string_view head) {
+  const bool pickle = head.size() > 1 && head[0] == '\x80' && head[1] > 0 && head[1] < 6;
+  return pickle || (head.size() >= 262 && head.substr(257, 5) == "ustar");
+}
+
+std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limits& limits,
+                                             const std::shared_ptr<SourceChecks>& checks) {
+  const std::shared_ptr<const ByteSource> source = open_file(path);
+  std::string head(std::min<std::uint64_t>(source->size(), 512), '\0');
+  source->read_at(0, std::as_writable_bytes(std::span(head)));
+  if (base_name(path).ends_with(".distcp")) {
+    throw Error(ErrorCode::kUnsupported, "this is one data file of a DCP checkpoint; open its directory")
+        .in_file(path);
+  }
+  // First, because the length may look like the beginning of a pickle (0x80 and a protocol's number). No
+  // pickle looks like a length that fits the file.
+  if (head.size() > 8 && head[8] == '{' && load<std::uint64_t>(head.data()) <= source->size() - 8)
+    return open_safetensors(source, limits);
+  if (head.starts_with("PK\3\4") || looks_like_legacy_torch(head))
+    return open_torch_checkpoint(source, limits, checks);
+  throw Error(
+      ErrorCode::kUnsupported,
+      "neither a torch.save archive (begins with PK) nor a safetensors file (a length, then a JSON header)")
+      .in_file(path);
+}
+
+bool is_metadata_name(std::string_view name) {
+  return name == kMetadataFile || name == kIndexFile || (rank_in_name(name) && name.ends_with(".metadata"));
+}
+
+}  // namespace
+
+// Made on first use: most callers never look anything up by name.
+struct Checkpoint::Names {
+  std::once_flag once;
+  NameTable table;  // names are unique, so a name's number is its position
+};
+
+Checkpoint::Checkpoint() : names_(std::make_shared<Names>()) {}
+
+std::string_view name_of(Format format) {
+  switch (format) {
+    case Format::kDcp: return "dcp";
+    case Format::kTorchFile: return "torch";
+    case Format::kSafetensors: return "safetensors";
+    case Format::kHuggingFace: return "huggingface";
+  }
+  return "unknown";
+}
+
+std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& path, const Limits& limits) {
+  return with_typed_errors([&] { return open_checkpoint(path, limits, nullptr); });
+}
+
+std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path, const Limits& limits,
+                                            const std::shared_ptr<SourceChecks>& checks) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) {
+    const int os_error = errno;
+    if (os_error == ENOENT || os_error == ENOTDIR) {
+      throw Error(ErrorCode::kNotFound, "no such file or directory").in_file(path);
+    }
+    throw Error(ErrorCode::kIo, "cannot open").in_file(path).with_errno(os_error);
+  }
+  if (S_ISDIR(status.st_mode)) return open_directory(path, limits, checks);
+  if (is_metadata_name(base_name(path))) return open_directory(folder_of(path), limits, checks);
+  return open_single_file(path, limits, checks);
+}
+
+Tensor Checkpoint::read(std::string_view tensor, const Selection& selection) const {
+  if (const auto position = find_tensor(tensor)) return read_at(*position, selection);
+  std::string why = why_missing(tensor);
+  if (why.empty()) {
+    for (const ObjectSummary& object : objects()) {
+      if (object.name != tensor) continue;
+      throw Error(ErrorCode::kInvalidArgument, "this is an object, not a tensor").of_tensor(tensor);
+    }
+    const auto& all = tensors();
+    why = "no such tensor" +
+          did_you_mean(near_names(tensor, all.size(), [&](std::size_t i) { return all[i].name; }));
+  }
+  throw Error(ErrorCode::kNotFound, why).of_tensor(tensor);
+}
+
+std::optional<std::size_t> Checkpoint::find_tensor(std::string_view name) const {
+  std::call_once(names_->once, [this] {
+    for (const TensorSummary& tensor : tensors()) names_->table.intern(tensor.name);
+  });
+  return names_->table.find(name);
+}
+
+void Checkpoint::fail_to_find_object(std::string_view name) const {
+  if (find_tensor(name)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is a tensor, not an object", name));
+  }
+  const auto& all = objects();
+  const auto near = near_names(name, all.size(), [&](std::size_t i) { return all[i].name; });
+  throw Error(ErrorCode::kNotFound, fmt::format("no object '{}'{}", name, did_you_mean(near)));
+}
+
+}  // namespace cairn

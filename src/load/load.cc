@@ -1,0 +1,265 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <typeinfo>
+#include <utility>
+
+#include "base/current_error.h"
+#include "base/trial.h"
+#include "cairn/cairn.h"
+#include "group/steps.h"
+#include "load/dcp_reader.h"
+#include "load/shared_reads.h"
+#include "plan/wire_load.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kLeastRound = 1 << 20;
+constexpr std::uint64_t kMostRound = 32 << 20;
+
+// One load on one rank: what its steps share.
+class Loading {
+ public:
+  // `state` gives the state to fill when it is first needed: what fails there fails on all ranks.
+  Loading(std::function<StateDict&()> state, const std::string& id, const LoadOptions& options, Group& group,
+          LoadPlanner& planner)
+      : state_(std::move(state)),
+        id_(id),
+        options_(options),
+        steps_(group, coordinator_of(options, group), Steps::deadline_after(options.deadline)),
+        planner_(planner),
+        reader_(options.reader),
+        report_(options.report == nullptr ? own_report_ : *options.report) {
+    report_ = {};
+  }
+
+  // `finish` runs when this rank has all its data; what it throws fails on all ranks.
+  LoadResult run(const std::function<void()>& finish) {
+    if (options_.share_metadata)
+      description_ = steps_.broadcast("metadata", [&] {
+        std::string description = reader().fetch_description();
+        CAIRN_POINT("load.described");
+        return description;
+      });
+    make_plan();
+    read();
+    if (finish) {
+      steps_.all_gather("state", [&] {
+        finish();
+        return std::string();
+      });
+    }
+    LoadResult result{report_, {}};
+    if (const auto* planner = dynamic_cast<const DefaultLoadPlanner*>(&planner_))
+      result.report = planner->report();
+    return result;
+  }
+
+ private:
+  static int coordinator_of(const LoadOptions& options, const Group& group) {
+    if (group.size() == 1) return 0;
+    if (options.coordinator_rank >= 0 && options.coordinator_rank < group.size())
+      return options.coordinator_rank;
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("the coordinator is rank {} of a group of {}",
+                                                         options.coordinator_rank, group.size()));
+  }
+
+  StorageReader& reader() {
+    if (reader_ == nullptr) {
+      own_reader_ =
+          dcp_reader(posix_file_system(id_, {.follow_links = options_.read.follow_links}), options_.read);
+      reader_ = own_reader_.get();
+    }
+    return *reader_;
+  }
+
+  // Whether no rank's plan depends on another's: the same on all ranks, as their options are.
+  bool plans_alone() const {
+    if (steps_.size() == 1) return true;
+    if (options_.reader != nullptr && typeid(*options_.reader) != typeid(DcpReader)) return false;
+    return planner_.plans_alone();
+  }
+
+  LoadPlan local_plan() {
+    if (!options_.share_metadata) description_ = reader().fetch_description();
+    ReaderRole role;
+    role.rank = steps_.rank();
+    role.world_size = steps_.size();
+    role.is_coordinator = steps_.is_coordinator();
+    role.progress = options_.progress;
+    role.deadline = steps_.deadline();
+    metadata_ = &reader().set_up_storage_reader(std::exchange(description_, {}), role);
+    CAIRN_POINT("load.before_plan");
+    planner_.set_up_planner(state_(), metadata_, steps_.is_coordinator());
+    return reader().prepare_local_plan(planner_.create_local_plan());
+  }
+
+  std::vector<LoadPlan> global_plan(std::vector<LoadPlan> all) {
+    const std::size_t ranks = all.size();
+    all = reader().prepare_global_plan(planner_.create_global_plan(std::move(all)));
+    if (all.size() == ranks) return all;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the planner made {} plans for {} ranks", all.size(), ranks));
+  }
+
+  void make_plan() {
+    if (plans_alone()) {
+      steps_.all_gather("plan", [&] {
+        plan_ = local_plan();
+        if (steps_.size() == 1) plan_ = std::move(global_plan({std::move(plan_)}).front());
+        return std::string();
+      });
+      return;
+    }
+    const int ranks = steps_.size();
+    const std::string mine = steps_.reduce_scatter(
+        "plan", [&] { return encode_load_plan(local_plan(), steps_.rank(), ranks); },
+        [&](std::vector<std::string> all) {
+          std::vector<LoadPlan> plans;
+          for (int rank = 0; rank < ranks; ++rank)
+            plans.push_back(decode_load_plan(as_bytes(all[static_cast<std::size_t>(rank)]), rank, ranks));
+          plans = global_plan(std::move(plans));
+          for (int rank = 0; rank < ranks; ++rank)
+            all[static_cast<std::size_t>(rank)] =
+                encode_load_plan(plans[static_cast<std::size_t>(rank)], rank, ranks);
+          return all;
+        });
+    answer_ = mine;
+  }
+
+  void read() {
+    const std::vector<std::string> shares = steps_.all_gather("read", [&] {
+      if (!plans_alone()) plan_ = decode_load_plan(as_bytes(answer_), steps_.rank(), steps_.size());
+      answer_ = {};
+      plan_ = planner_.finish_plan(std::move(plan_));
+      const bool shared = !plan_.shared.empty();
+      CAIRN_POINT("load.before_read");
+      reader().read_data(shared ? SharedReads::without_shared(plan_) : plan_, planner_, report_);
+      CAIRN_POINT("load.after_read");
+      return std::string(shared ? "s" : "");
+    });
+    const bool any =
+        std::any_of(shares.begin(), shares.end(), [](const std::string& s) { return !s.empty(); });
+    if (any) exchange();
+  }
+
+  // What one rank sends in a round: what all send must fit into everybody's memory, twice.
+  std::uint64_t round_bytes() const {
+    const std::uint64_t share = options_.read.memory_budget / 4 / static_cast<std::uint64_t>(steps_.size());
+    return std::clamp(share, kLeastRound, kMostRound);
+  }
+
+  // What arrived in one round is put in its place in the next, so that its failures reach all ranks.
+  void exchange() {
+    std::optional<SharedReads> shared;
+    std::vector<std::string> arrived;
+    const auto receive = [&] {
+      for (std::size_t rank = 0; rank < arrived.size(); ++rank)
+        if (rank != static_cast<std::size_t>(steps_.rank()))
+          shared->receive(std::string_view(arrived[rank]).substr(1));
+      arrived.clear();
+    };
+    for (bool more = true; more;) {
+      arrived = steps_.all_gather("read", [&] {
+        if (!shared) {
+          shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read, round_bytes(),
+                         report_);
+        }
+        CAIRN_POINT("load.before_receive");
+        receive();
+        std::string pieces = shared->next_round();
+        return (shared->has_more() ? "m" : ".") + std::move(pieces);
+      });
+      for (const std::string& message : arrived)
+        if (message.empty()) throw Error(ErrorCode::kCorrupt, "a message between ranks ends too early");
+      more = std::any_of(arrived.begin(), arrived.end(), [](const std::string& m) { return m[0] == 'm'; });
+    }
+    steps_.all_gather("read", [&] {
+      receive();
+      shared->require_complete();
+      return std::string();
+    });
+  }
+
+  std::function<StateDict&()> state_;
+  const std::string& id_;
+  const LoadOptions& options_;
+  Steps steps_;
+  LoadPlanner& planner_;
+  StorageReader* reader_;
+  std::unique_ptr<StorageReader> own_reader_;
+  ReadReport own_report_;
+  ReadReport& report_;
+  std::string description_;
+  const Metadata* metadata_ = nullptr;
+  LoadPlan plan_;
+  std::string answer_;  // the coordinator's: this rank's part of the global plan
+};
+
+LoadResult run(std::function<StateDict&()> state, const std::string& id, const LoadOptions& options,
+               LoadPlanner& planner, const std::function<void()>& finish = {}) {
+  const std::unique_ptr<Group> solo =
+      options.group == nullptr || options.no_dist ? solo_group() : std::unique_ptr<Group>();
+  return Loading(std::move(state), id, options, solo ? *solo : *options.group, planner).run(finish);
+}
+
+LoadResult run_planned(std::function<StateDict&()> state, const std::string& id, const LoadOptions& options,
+                       const std::function<void()>& finish = {}) {
+  return with_typed_errors([&] {
+    if (options.planner != nullptr) return run(std::move(state), id, options, *options.planner, finish);
+    DefaultLoadPlanner planner(options.plan);
+    return run(std::move(state), id, options, planner, finish);
+  });
+}
+
+}  // namespace
+
+LoadResult load(StateDict& state, const std::string& id, const LoadOptions& options) {
+  return run_planned([&]() -> StateDict& { return state; }, id, options);
+}
+
+StateDict load_into_new(const std::string& id, const std::optional<std::vector<std::string>>& keys,
+                        const LoadOptions& options) {
+  if (options.planner != nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "load_into_new makes the state itself and takes no planner; load() takes one");
+  }
+  return with_typed_errors([&] {
+    StateDict state;
+    EmptyStateDictLoadPlanner planner(keys, options.plan);
+    run([&]() -> StateDict& { return state; }, id, options, planner);
+    return state;
+  });
+}
+
+LoadResult load(AppState& state, const std::string& id, const LoadOptions& options) {
+  std::vector<std::pair<std::string, std::variant<Value, Stateful*>>*> parts;
+  for (auto& part : state.parts_) parts.push_back(&part);
+  std::sort(parts.begin(), parts.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+  StateDict expanded;
+  const auto expand = [&]() -> StateDict& {
+    for (const auto* part : parts) {
+      Stateful* const* stateful = std::get_if<Stateful*>(&part->second);
+      expanded.set(part->first,
+                   stateful != nullptr ? Value((*stateful)->state_dict()) : std::get<Value>(part->second));
+    }
+    return expanded;
+  };
+  const auto give_back = [&] {
+    for (auto* part : parts) {
+      Value* loaded = expanded.find(Key(part->first));
+      if (Stateful** stateful = std::get_if<Stateful*>(&part->second)) {
+        (*stateful)->load_state_dict(loaded->get<Dict>());
+      } else {
+        part->second = std::move(*loaded);
+      }
+    }
+  };
+  return run_planned(expand, id, options, give_back);
+}
+
+}  // namespace cairn

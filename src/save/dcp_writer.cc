@@ -1,0 +1,283 @@
+// A StorageWriter that keeps checkpoints as DCP's files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/crew.h"
+#include "base/source.h"
+#include "base/trial.h"
+#include "base/utf8.h"
+#include "cairn/checkpoint_storage.h"
+#include "cairn/error.h"
+#include "checkpoint/dcp_names.h"
+#include "save/file_stream.h"
+#include "save/item_writer.h"
+#include "save/publish.h"
+#include "save/space.h"
+#include "save/spread.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::uint64_t kLeastPerFile = 16U << 20;  // less than this is not worth a file of its own
+
+void check(const WriteOptions& options) {
+  check_transforms(options.transforms);
+  const auto bad = [](std::string text) { throw Error(ErrorCode::kInvalidArgument, std::move(text)); };
+  if (options.files_per_rank < 0 || options.files_per_rank > 1024)
+    bad(fmt::format("{} files per rank; 0 (chosen here) to 1024 are possible", options.files_per_rank));
+  if (options.spare_cores < 0) bad(fmt::format("{} cores to spare; 0 or more are", options.spare_cores));
+  if (!std::has_single_bit(options.alignment) || options.alignment < 64 || options.alignment > 32768)
+    bad(fmt::format("tensors cannot be aligned to {}; a power of two from 64 to 32768", options.alignment));
+  if (options.memory_budget < kBuffersPerFile * kSmallestBuffer)
+    bad(fmt::format("a memory budget of {} bytes; the least is {}", options.memory_budget,
+                    kBuffersPerFile * kSmallestBuffer));
+}
+
+class DcpWriter final : public StorageWriter {
+ public:
+  DcpWriter(std::shared_ptr<FileSystem> files, const WriteOptions& options)
+      : files_(std::move(files)), options_(options), devices_(options.devices) {
+    check(options);
+  }
+
+  std::optional<StorageMeta> storage_meta() const override {
+    StorageMeta meta;
+    meta.checkpoint_id = to_utf8(files_->root());
+    meta.save_id = to_string(role_.save_id);
+    meta.has_modules = true;
+    return meta;
+  }
+
+  void set_up_storage_writer(const WriterRole& role) override {
+    role_ = role;
+    warnings_.clear();
+    written_.clear();
+    publication_.reset();
+    if (role.is_coordinator || !role.collective)
+      publication_ = std::make_unique<Publication>(*files_, role.save_id, options_, local_rank());
+    earlier_.reset();
+    if (role.is_coordinator && !role.collective) earlier_.emplace(*files_, options_.durable);
+  }
+
+  std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
+    check_space(*files_, plans, options_.low_space, warnings_);
+    return plans;
+  }
+
+  WrittenData write_data(const SavePlan& plan, SavePlanner& planner) override;
+
+  void finish(Metadata& metadata, std::vector<WrittenData> all) override {
+    std::vector<ManifestFile> sums;
+    for (WrittenData& rank : all) {
+      for (const WriteResult& result : rank.results)
+        metadata.storage_data.add(result.index, result.storage_data);
+      if (rank.attachment.empty()) continue;
+      Manifest part = read_manifest(*memory_source(as_bytes(rank.attachment), "a rank's checksums"));
+      if (part.save_id != role_.save_id) throw Error(ErrorCode::kConflict, "a rank wrote for another save");
+      std::move(part.files.begin(), part.files.end(), std::back_inserter(sums));
+    }
+    CAIRN_POINT("finish.before_publish");
+    written_.push_back(manifest_name(role_.save_id, local_rank()));
+    publication_->publish(metadata, std::move(sums), role_.deadline);
+  }
+
+  void retire_collective() override {
+    if (earlier_) earlier_->retire();
+  }
+
+  void abandon() noexcept override {
+    try {
+      CAIRN_POINT("abandon.begun");
+      const bool published = is_published();
+      for (const std::string& name : written_)
+        if (!published && files_->stat(name)) files_->remove(name);
+      CAIRN_POINT("abandon.before_unlock");
+    } catch (...) {
+      // The next save or `cairn gc` finds them.
+    }
+    written_.clear();
+    publication_.reset();
+  }
+
+  std::vector<std::string> warnings() const override { return warnings_; }
+  bool is_published() override { return is_published_by(*files_, role_.save_id, local_rank()); }
+
+ private:
+  std::optional<int> local_rank() const {
+    return role_.collective ? std::nullopt : std::optional(role_.rank);
+  }
+
+  int file_count(std::uint64_t bytes) const {
+    if (options_.files_per_rank > 0) return options_.files_per_rank;
+    const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    // Ranks of one machine share its cores; how many of them are there nobody here knows.
+    const int share = role_.world_size > 1 ? std::clamp(cores / role_.world_size, 4, 16) : 16;
+    const int most = std::clamp(cores - options_.spare_cores, 1, share);
+    return static_cast<int>(
+        std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
+  }
+
+  // A file's share of half the budget, cut into buffers.
+  std::uint64_t buffer_bytes(int files, int buffers, std::uint64_t most) const {
+    return buffer_share(options_.memory_budget, files, buffers, most);
+  }
+
+  // The other half is for tensors of devices.
+  ItemOptions item_options(int files) {
+    ItemOptions items{options_.alignment, options_.transforms, &devices_, {}};
+    items.ring.slot_bytes = buffer_bytes(files, static_cast<int>(items.ring.slots), items.ring.slot_bytes);
+    return items;
+  }
+
+  StreamOptions stream_options(int files) const {
+    StreamOptions stream;
+    stream.buffers = kBuffersPerFile;
+    stream.buffer_bytes = buffer_bytes(files, kBuffersPerFile, kLargestBuffer);
+    stream.checksums = options_.checksums;
+    stream.strong_hashes = options_.strong_hashes;
+    return stream;
+  }
+
+  struct Job;
+  std::unique_ptr<FileWriter> create(const Job& job) const;
+  void write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& stream,
+                  const ItemOptions& items);
+  void report(std::uint64_t bytes);
+
+  std::shared_ptr<FileSystem> files_;
+  const WriteOptions options_;
+  LazyDriver devices_;
+  WriterRole role_;
+  std::unique_ptr<Publication> publication_;
+  std::optional<EarlierCollective> earlier_;  // on the coordinator of a rank-local save
+  std::vector<std::string> written_;          // files of this rank that may be there
+  std::vector<std::string> warnings_;
+
+  std::mutex mutex_;  // guards what the writing threads share, below
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+  std::atomic<bool> stop_ = false;
+};
+
+// One file and what goes into it.
+struct DcpWriter::Job {
+  std::string name;
+  const WriteItems* items;
+  std::vector<std::size_t> positions;  // of its items in the plan
+  std::uint64_t size = 0;              // at least what it will be
+  std::vector<WriteResult> results;
+  ManifestFile sums;
+  std::exception_ptr failure;
+};
+
+void DcpWriter::report(std::uint64_t bytes) {
+  if (!role_.progress) return;
+  const std::lock_guard lock(mutex_);
+  done_ += bytes;
+  role_.progress({"write", done_, total_});
+}
+
+// A file that gets no room is refused before its first byte: the tensor is named at which the room would end.
+std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
+  try {
+    return files_->create(job.name, {.size = job.size, .durable = options_.durable});
+  } catch (Error& e) {
+    if (!is_full(e) || job.positions.empty()) throw;
+    const std::uint64_t room = files_->free_space().value_or(0);
+    std::uint64_t end = 0;
+    const auto has_none = [&](std::size_t position) {
+      return (end += ItemWriter::most_bytes(bytes_of((*job.items)[position]), options_.alignment)) > room;
+    };
+    const auto found = std::find_if(job.positions.begin(), job.positions.end(), has_none);
+    e.of_tensor((*job.items)[found == job.positions.end() ? job.positions.back() : *found].index.fqn);
+    throw;
+  }
+}
+
+void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options,
+                           const ItemOptions& items) {
+  try {
+    FileStream stream(create(job), options);
+    ItemWriter writer(stream, job.name, planner, pace, items);
+    for (const std::size_t position : job.positions) {
+      if (stop_) return;
+      pace.pass(0);
+      const WriteItem item = (*job.items)[position];
+      job.results.push_back(writer.write(item));
+      report(bytes_of(item));
+    }
+    CAIRN_POINT("write.before_commit");
+    job.sums = stream.commit(job.name);
+    CAIRN_POINT("write.file_committed");
+  } catch (...) {
+    stop_ = true;
+    job.failure = std::current_exception();
+  }
+}
+
+WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t total = 0;
+  for (const WriteItem item : plan.items) {
+    sizes.push_back(ItemWriter::most_bytes(bytes_of(item), options_.alignment));
+    total = checked_add(total, bytes_of(item));
+  }
+  const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
+  check_space(*files_, {&plan, 1}, options_.low_space, warnings_);
+  done_ = 0;
+  total_ = total;
+  stop_ = false;
+  std::vector<Job> jobs(spread.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].name = data_file_name(role_.rank, static_cast<int>(i), role_.save_id);
+    jobs[i].items = &plan.items;
+    jobs[i].positions = spread[i];
+    // How well a transform does is not known: nothing is reserved then.
+    if (options_.transforms.empty())
+      for (const std::size_t position : spread[i]) jobs[i].size += sizes[position];
+    written_.push_back(jobs[i].name);
+  }
+  CAIRN_POINT("write.before_files");
+  const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
+  const ItemOptions items = item_options(static_cast<int>(jobs.size()));
+  Pace pace(role_.cancelled, role_.deadline, options_.bytes_per_second);
+  std::atomic<std::size_t> next = 0;
+  const auto take_jobs = [&] {
+    for (std::size_t i = next++; i < jobs.size(); i = next++)
+      write_file(jobs[i], planner, pace, stream, items);
+  };
+  Crew others;
+  for (std::size_t i = 1; i < jobs.size(); ++i)
+    if (!others.add(take_jobs)) break;
+  take_jobs();
+  others.join();
+
+  WrittenData data;
+  std::vector<ManifestFile> sums;
+  for (Job& job : jobs) {
+    if (job.failure) std::rethrow_exception(job.failure);
+    std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
+    if (options_.checksums) sums.push_back(std::move(job.sums));
+  }
+  CAIRN_POINT("write.before_directory_sync");
+  if (options_.durable) files_->sync_directory();
+  // Without checksums it still says for which save this rank has written.
+  data.attachment = encode_manifest(role_.save_id, options_.strong_hashes, sums);
+  return data;
+}
+
+}  // namespace
+
+std::unique_ptr<StorageWriter> dcp_writer(std::shared_ptr<FileSystem> files, const WriteOptions& options) {
+  return std::make_unique<DcpWriter>(std::move(files), options);
+}
+
+}  // namespace cairn

@@ -1,0 +1,312 @@
+#include "save/publish.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/sink.h"
+#include "base/source.h"
+#include "base/trial.h"
+#include "base/utf8.h"
+#include "cairn/error.h"
+#include "checkpoint/dcp_names.h"
+#include "format/dcp_metadata.h"
+#include "save/debris.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::string_view kDcpVersion = "1.0.0";
+constexpr std::string_view kManifestKey = "cairn_manifest";
+
+std::string encode(const Metadata& metadata) {
+  StringSink sink;
+  write_dcp_metadata(sink, metadata);
+  return std::move(sink.text);
+}
+
+ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
+  ChecksumStream sums(strong);
+  sums.append(as_bytes(bytes));
+  return sums.finish(std::move(name));
+}
+
+void check_deadline(std::chrono::steady_clock::time_point deadline) {
+  if (std::chrono::steady_clock::now() <= deadline) return;
+  // The other ranks have given up, and somebody may be saving again.
+  throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
+}
+
+bool is_torchs(const std::string& name) {
+  const auto parsed = parse_dcp_name(name);
+  return parsed && parsed->kind == DcpName::Kind::kData && !parsed->save;
+}
+
+// The "__N.metadata" among these.
+std::vector<std::string> rank_metadata_in(const std::vector<FileEntry>& all) {
+  std::vector<std::string> names;
+  for (const FileEntry& entry : all) {
+    const auto parsed = parse_dcp_name(entry.name);
+    if (parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank && !is_partial(entry.name))
+      names.push_back(entry.name);
+  }
+  return names;
+}
+
+// The files that the metadata of this name stands for: those it names, and all that carry the id of its save.
+// None when it cannot be read. Only names that DCP gives: anything else a metadata names may be somebody's
+// own.
+std::vector<std::string> files_of(const FileSystem& files, const std::string& metadata) {
+  std::vector<std::string> names;
+  try {
+    const Metadata old = read_dcp_metadata(*files.open(metadata));
+    const auto id = old.storage_meta ? old.storage_meta->save_id : std::nullopt;
+    const auto save = id ? save_id_from(*id) : std::nullopt;
+    for (const std::string& name : old.storage_data.files()) {
+      const auto parsed = parse_dcp_name(name);
+      if (parsed && parsed->kind == DcpName::Kind::kData && (!save || parsed->save != save))
+        names.push_back(name);
+    }
+    if (!save) return names;
+    for (const FileEntry& entry : files.list()) {
+      const auto parsed = parse_dcp_name(entry.name);
+      if (parsed && parsed->save == save) names.push_back(entry.name);
+    }
+  } catch (const Error&) {
+    // What it was cannot be read any more; its files stay.
+  }
+  return names;
+}
+
+std::vector<std::string> torch_files_of(const FileSystem& files, const std::string& metadata) {
+  std::vector<std::string> names = files_of(files, metadata);
+  std::erase_if(names, [](const std::string& name) { return !is_torchs(name); });
+  return names;
+}
+
+// Also as a link, which is not followed here, but where it is read.
+bool is_there(const FileSystem& files, std::string_view name) {
+  return files.version_of(name) || files.stat(name);
+}
+
+void remove_if_there(FileSystem& files, const std::string& name) {
+  if (files.stat(name)) files.remove(name);
+}
+
+bool holds(const FileSystem& files, const std::string& name, std::string_view bytes) {
+  const auto source = files.open(name);
+  return source->size() == bytes.size() && read_all(*source) == bytes;
+}
+
+// Removes the metadata of single ranks, which a checkpoint of all ranks together has replaced, and what
+// torch's files they named; the rest of theirs is debris from then on. False, and nothing done, while one of
+// these ranks is saving again.
+bool retire_ranks(FileSystem& files, const std::vector<FileEntry>& all, bool durable) {
+  const std::vector<std::string> retired = rank_metadata_in(all);
+  std::vector<std::unique_ptr<FileLock>> locks;
+  std::vector<std::string> old;
+  try {
+    for (const FileEntry& entry : all) {
+      const auto parsed = parse_dcp_name(entry.name);
+      if (parsed && parsed->kind == DcpName::Kind::kLock && parsed->rank && !is_partial(entry.name))
+        locks.push_back(files.lock(entry.name));
+    }
+    for (const std::string& name : retired) {
+      const std::string lock = lock_name(parse_dcp_name(name)->rank);
+      const bool held = std::any_of(all.begin(), all.end(), [&](const auto& e) { return e.name == lock; });
+      if (!held) locks.push_back(files.lock(lock));
+    }
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kConflict) return false;
+    throw;
+  }
+  // One that could be taken, but may be held on another machine, counts as held.
+  if (!std::all_of(locks.begin(), locks.end(), [](const auto& lock) { return lock->is_exclusive(); }))
+    return false;
+  for (const std::string& name : retired)
+    for (std::string& file : torch_files_of(files, name)) old.push_back(std::move(file));
+  if (retired.empty()) return true;
+  for (const std::string& name : retired) remove_if_there(files, name);
+  if (durable) files.sync_directory();
+  const Metadata now = read_dcp_metadata(*files.open(kMetadataName));
+  LiveFiles live;
+  live.add(now);
+  for (const std::string& name : old)
+    if (!live.has_file(name)) remove_if_there(files, name);
+  return true;
+}
+
+}  // namespace
+
+Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptions& options,
+                         std::optional<int> rank)
+    : files_(files), save_(save), options_(options), rank_(rank), lock_(files.lock(lock_name(rank))) {
+  CAIRN_POINT("publish.locked");
+  if (!options.overwrite) require_replaceable();
+  version_ = files.version_of(metadata_name(rank));
+  replaces_ = is_there(files, metadata_name(rank));
+  if (replaces_) remember_torch_files();
+}
+
+// Whichever way it was saved, a checkpoint in this place would be gone in the end.
+void Publication::require_replaceable() const {
+  bool there = is_there(files_, metadata_name(rank_)) || is_there(files_, kMetadataName);
+  if (!rank_ && !there) there = !rank_metadata_in(files_.list()).empty();
+  if (!there) return;
+  throw Error(ErrorCode::kConflict,
+              "Checkpoint already exists, and overwriting is off: save under another id")
+      .in_file(files_.root());
+}
+
+// A checkpoint of torch's has data files whose names do not say whose they are; its metadata does.
+void Publication::remember_torch_files() {
+  const std::vector<FileEntry> all = files_.list();
+  if (std::any_of(all.begin(), all.end(), [](const FileEntry& entry) { return is_torchs(entry.name); }))
+    torch_files_ = torch_files_of(files_, metadata_name(rank_));
+}
+
+// All files of the checkpoint that is replaced, from its metadata, which will not be there much longer.
+void Publication::remember_replaced() { replaced_ = files_of(files_, metadata_name(rank_)); }
+
+void Publication::describe(Metadata& metadata) const {
+  metadata.version = kDcpVersion;
+  StorageMeta meta = metadata.storage_meta.value_or(StorageMeta());
+  if (!meta.checkpoint_id) meta.checkpoint_id = to_utf8(files_.root());
+  meta.save_id = to_string(save_);
+  meta.has_modules = true;
+  if (options_.checksums) meta.extra.set(std::string(kManifestKey), Value(manifest_name(save_, rank_)));
+  metadata.storage_meta = std::move(meta);
+}
+
+void Publication::write(const std::string& name, std::string_view bytes, const CreateOptions& how) {
+  const auto file = files_.create(name, how);
+  file->write_at(0, as_bytes(bytes));
+  file->commit();
+}
+
+// Locks may end at the machine: another job can have published under this id since this save began.
+void Publication::require_unchanged() {
+  if (files_.version_of(metadata_name(rank_)) == version_) return;
+  throw Error(ErrorCode::kConflict,
+              "another save has replaced this checkpoint meanwhile: two jobs save under one id")
+      .in_file(files_.root() + "/" + metadata_name(rank_));
+}
+
+void Publication::write_metadata(const std::string& name, std::string_view bytes) {
+  CreateOptions how{.size = bytes.size(), .replace = options_.overwrite, .durable = options_.durable};
+  if (replaces_ && version_) {
+    how.last_check = [this] { require_unchanged(); };
+  } else if (!replaces_) {
+    how.replace = false;
+  }
+  try {
+    write(name, bytes, how);
+  } catch (Error& e) {
+    if (how.replace || e.code() != ErrorCode::kConflict) throw;
+    throw Error(ErrorCode::kConflict,
+                "another save has published this checkpoint meanwhile: two jobs save under one id")
+        .in_file(files_.root() + "/" + name);
+  }
+}
+
+void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
+                          std::chrono::steady_clock::time_point deadline) {
+  describe(metadata);
+  const std::string name = metadata_name(rank_);
+  const std::string bytes = encode(metadata);
+  CAIRN_POINT("publish.before_manifest");
+  if (options_.checksums) {
+    written.push_back(sums_of(name, bytes, options_.strong_hashes));
+    const std::string manifest = encode_manifest(save_, options_.strong_hashes, written);
+    write(manifest_name(save_, rank_), manifest, {.size = manifest.size(), .durable = options_.durable});
+    CAIRN_POINT("publish.after_manifest");
+    if (options_.durable) files_.sync_directory();
+  }
+  if (replaces_ && version_ && !lock_->is_exclusive()) remember_replaced();
+  CAIRN_POINT("publish.before_deadline_check");
+  check_deadline(deadline);
+  CAIRN_POINT("publish.before_metadata");
+  write_metadata(name, bytes);
+  CAIRN_POINT("publish.after_metadata");
+  if (options_.durable) files_.sync_directory();
+  CAIRN_POINT("publish.metadata_durable");
+  remove_old_files(bytes, metadata);
+  lock_.reset();
+}
+
+std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntry>& all,
+                                                      const Metadata& metadata, bool exclusive) {
+  LiveFiles live;
+  live.add(metadata);  // a writer of the user's may have written the new data under the names of the old
+  live.add_save(save_);
+  // Until every rank has published its own, a checkpoint of all ranks together is the one that loads.
+  if (rank_ && is_there(files_, kMetadataName)) live.add(read_dcp_metadata(*files_.open(kMetadataName)));
+  std::vector<std::string> old = std::move(exclusive ? torch_files_ : replaced_);
+  if (exclusive)
+    for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
+  std::erase_if(old, [&](const std::string& name) {
+    const auto parsed = parse_dcp_name(name);
+    return live.has_file(name) || (parsed && parsed->save && live.has_save(*parsed->save));
+  });
+  return old;
+}
+
+// The new checkpoint is there: whatever fails now is somebody else's to clean up.
+void Publication::remove_old_files(std::string_view published, const Metadata& metadata) noexcept {
+  try {
+    // In this order: whoever comes after the second line has no file in the first's list.
+    const std::vector<FileEntry> all = files_.list();
+    const bool exclusive = lock_->is_exclusive();
+    if (!published.empty() && !holds(files_, metadata_name(rank_), published)) return;
+    if (!rank_ && exclusive && !retire_ranks(files_, all, options_.durable)) return;
+    const std::vector<std::string> old = files_to_remove(all, metadata, exclusive);
+    CAIRN_POINT("publish.before_remove");
+    for (const std::string& name : old) remove_if_there(files_, name);
+    CAIRN_POINT("publish.after_remove");
+    if (!old.empty() && options_.durable) files_.sync_directory();
+    CAIRN_POINT("publish.before_unlock");
+  } catch (...) {
+    // The next save or `cairn gc` finds them.
+  }
+}
+
+EarlierCollective::EarlierCollective(FileSystem& files, bool durable)
+    : files_(files),
+      durable_(durable),
+      there_(is_there(files, kMetadataName)),
+      version_(files.version_of(kMetadataName)) {}
+
+void EarlierCollective::retire() {
+  if (!there_) return;
+  std::unique_ptr<FileLock> lock;
+  try {
+    lock = files_.lock(lock_name());
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kConflict) return;  // that save comes later than this one
+    throw;
+  }
+  if (!is_there(files_, kMetadataName) || files_.version_of(kMetadataName) != version_) return;
+  const std::vector<FileEntry> all = files_.list();
+  const std::vector<std::string> old = files_of(files_, std::string(kMetadataName));
+  files_.remove(kMetadataName);
+  if (durable_) files_.sync_directory();
+  try {
+    LiveFiles live;
+    for (const std::string& name : rank_metadata_in(all)) live.add(read_dcp_metadata(*files_.open(name)));
+    for (const std::string& name : old)
+      if (!live.has_file(name)) remove_if_there(files_, name);
+    if (durable_) files_.sync_directory();
+  } catch (...) {
+    // `cairn gc` finds them.
+  }
+}
+
+bool is_published_by(const FileSystem& files, const SaveId& save, std::optional<int> rank) {
+  const std::string name = metadata_name(rank);
+  if (!files.stat(name)) return false;
+  const Metadata metadata = read_dcp_metadata(*files.open(name));
+  return metadata.storage_meta && metadata.storage_meta->save_id == to_string(save);
+}
+
+}  // namespace cairn

@@ -1,0 +1,100 @@
+#include "cairn/gc.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/current_error.h"
+#include "base/trial.h"
+#include "cairn/error.h"
+#include "checkpoint/dcp_names.h"
+#include "format/dcp_metadata.h"
+#include "save/debris.h"
+
+namespace cairn {
+namespace {
+
+LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entries, const Limits& limits) {
+  LiveFiles live;
+  for (const FileEntry& entry : entries) {
+    const auto name = parse_dcp_name(entry.name);
+    if (!name || name->kind != DcpName::Kind::kMetadata || is_partial(entry.name)) continue;
+    try {
+      const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
+      if (!metadata.foreign_storage_data.is<None>())
+        throw Error(ErrorCode::kUnsupported, "was written by a storage of somebody's own");
+      live.add(metadata);
+    } catch (Error& e) {
+      e.in_file(files.root() + "/" + entry.name);
+      e.while_doing("finding out which files are in use (nothing was removed)");
+      throw;
+    }
+  }
+  return live;
+}
+
+void require_exclusive(const FileSystem& files, const FileLock& lock, const GcOptions& options) {
+  if (lock.is_exclusive() || options.dry_run || options.force) return;
+  throw Error(ErrorCode::kUnsupported,
+              "the lock keeps nobody out here: the file system has no locks, or none that reach other "
+              "machines. Make sure that no save is under way here, and use force")
+      .in_file(files.root());
+}
+
+// Gives it back. Whoever is named there is dead, where the caller has said so.
+void clear(FileSystem& files, std::string_view name, std::unique_ptr<FileLock> lock,
+           const GcOptions& options) {
+  const bool stays = !lock->is_exclusive();
+  lock.reset();
+  if (stays && options.force && !options.dry_run && files.stat(name)) files.remove(name);
+}
+
+// Rank-local saves hold a lock for each rank. Taking it shows that its holder is dead, and giving it back
+// removes it.
+void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries, const GcOptions& options) {
+  for (const FileEntry& entry : entries) {
+    const auto name = parse_dcp_name(entry.name);
+    if (!name || name->kind != DcpName::Kind::kLock || !name->rank || is_partial(entry.name)) continue;
+    auto lock = files.lock(entry.name);
+    require_exclusive(files, *lock, options);
+    clear(files, entry.name, std::move(lock), options);
+  }
+}
+
+// A save that starts while this runs is safe without knowing of it: only files of the first listing go, and
+// whoever wrote those had his lock in it, or is dead.
+GcReport collect(FileSystem& files, const GcOptions& options) {
+  auto lock = files.lock(lock_name());
+  require_exclusive(files, *lock, options);
+  CAIRN_POINT("gc.locked");
+  const std::vector<FileEntry> before = files.list();
+  clear_rank_locks(files, before, options);
+  CAIRN_POINT("gc.listed");
+  const LiveFiles live = live_files(files, files.list(), options.limits);
+  GcReport report{find_debris(before, live), 0};
+  CAIRN_POINT("gc.before_remove");
+  for (const FileEntry& file : report.files) {
+    report.bytes += file.size;
+    if (!options.dry_run && files.stat(file.name)) files.remove(file.name);
+  }
+  CAIRN_POINT("gc.after_remove");
+  if (!options.dry_run && !report.files.empty()) files.sync_directory();
+  CAIRN_POINT("gc.before_unlock");
+  clear(files, kLockName, std::move(lock), options);
+  return report;
+}
+
+}  // namespace
+
+GcReport gc(FileSystem& files, const GcOptions& options) {
+  return with_typed_errors([&] { return collect(files, options); });
+}
+
+GcReport gc(const std::string& path, const GcOptions& options) {
+  // A link that stands for metadata is read by a load: what it names is in use.
+  return with_typed_errors(
+      [&] { return collect(*posix_file_system(path, {.follow_links = true}), options); });
+}
+
+}  // namespace cairn

@@ -1,0 +1,220 @@
+// verify: finds out what a path is, and which checks there are for it.
+#include "cairn/verify.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <utility>
+
+#include "base/current_error.h"
+#include "checkpoint/dcp_checkpoint.h"
+#include "checkpoint/dcp_names.h"
+#include "checkpoint/formats.h"
+#include "format/torch_file.h"
+#include "save/debris.h"
+#include "upkeep/verify_steps.h"
+
+namespace cairn {
+namespace {
+
+// ".metadata", or else every rank's own.
+std::vector<FileEntry> find_metadata(const std::vector<FileEntry>& entries) {
+  std::vector<std::pair<int, FileEntry>> ranks;
+  for (const FileEntry& entry : entries) {
+    if (entry.name == kMetadataName) return {entry};
+    const auto name = parse_dcp_name(entry.name);
+    if (name && name->kind == DcpName::Kind::kMetadata && !is_partial(entry.name))
+      ranks.emplace_back(name->rank.value_or(0), entry);
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<FileEntry> found;
+  for (auto& [rank, entry] : ranks) found.push_back(std::move(entry));
+  return found;
+}
+
+void check_part(const FileSystem& files, const DcpPart& part, Findings& findings) {
+  static const StorageData kNothing;
+  const ItemsByFile items(part.metadata ? part.metadata->storage_data : kNothing);
+  if (part.metadata) check_places(part, items, findings);
+  if (part.manifest) {
+    check_blocks(files, part, items, findings);
+  } else if (part.metadata) {
+    check_archives(files, part, findings);
+  }
+}
+
+// The files that make up the checkpoint.
+std::uint64_t count_files(const std::vector<DcpPart>& parts) {
+  std::set<std::string_view> names;
+  for (const DcpPart& part : parts) {
+    names.insert(part.metadata_file);
+    if (!part.manifest_file.empty()) names.insert(part.manifest_file);
+    if (part.manifest)
+      for (const ManifestFile& file : part.manifest->files) names.insert(file.name);
+    if (part.metadata)
+      names.insert(part.metadata->storage_data.files().begin(), part.metadata->storage_data.files().end());
+  }
+  return names.size();
+}
+
+// Without every description, those of single ranks beside a whole one too, nobody knows what is debris.
+std::vector<FileEntry> debris_beside(const std::vector<DcpPart>& parts,
+                                     const std::vector<FileEntry>& entries) {
+  const auto described = std::count_if(entries.begin(), entries.end(), [](const FileEntry& entry) {
+    const auto name = parse_dcp_name(entry.name);
+    return name && name->kind == DcpName::Kind::kMetadata && !is_partial(entry.name);
+  });
+  if (static_cast<std::size_t>(described) != parts.size()) return {};
+  LiveFiles live;
+  for (const DcpPart& part : parts) {
+    if (!part.metadata) return {};
+    live.add(*part.metadata);
+  }
+  return find_debris(entries, live);
+}
+
+void check_whole(std::vector<DcpPart> parts, VerifyReport& counts, Findings& findings) {
+  std::vector<Metadata> descriptions;
+  for (DcpPart& part : parts)
+    if (part.metadata) descriptions.push_back(std::move(*part.metadata));
+  if (descriptions.size() < parts.size()) return;  // what the others hold is not known
+  try {
+    const Metadata all = descriptions.size() == 1 ? std::move(descriptions.front())
+                                                  : merge_rank_local(std::move(descriptions));
+    for (const auto& [name, entry] : all.state_dict_metadata)
+      ++(std::holds_alternative<TensorStorageMetadata>(entry) ? counts.tensors : counts.objects);
+    check_cover(all, findings);
+  } catch (const Error& e) {
+    findings.add_unreadable("", e, e.tensor());
+  }
+}
+
+VerifyReport verify_dcp(const FileSystem& files, const std::vector<FileEntry>& entries,
+                        const std::vector<FileEntry>& metadata, const VerifyOptions& options) {
+  Findings findings(options);
+  VerifyReport counts;
+  std::vector<DcpPart> parts;
+  for (const FileEntry& entry : metadata) parts.push_back(read_part(files, entries, entry, findings));
+  for (const DcpPart& part : parts) {
+    check_part(files, part, findings);
+    if (part.metadata) counts.items += part.metadata->storage_data.size();
+  }
+  counts.files = count_files(parts);
+  counts.debris = debris_beside(parts, entries);
+  check_whole(std::move(parts), counts, findings);
+  return findings.finish(std::move(counts));
+}
+
+VerifyReport verify_torch_file(const std::string& path, const Checkpoint& checkpoint,
+                               const VerifyOptions& options) {
+  Findings findings(options);
+  const std::string name(base_name(path));
+  const Limits& limits = options.limits;
+  const ZipReader zip(open_file(path), {limits.zip_entries}, limits);
+  for (const ZipEntry& entry : zip.entries()) findings.expect(entry.size);
+  for_each_in_parallel(zip.entries().size(), findings.threads(), [&](std::size_t i, int) {
+    const ZipEntry& entry = zip.entries()[i];
+    try {
+      zip.verify(entry) ? findings.add_checked(entry.size)
+                        : findings.add_unchecked("written without checksums", entry.size);
+    } catch (const Error& e) {
+      findings.add({ProblemKind::kFlipped, name, "", entry.data_offset, e.message()});
+    }
+    findings.pass(entry.size);
+  });
+  VerifyReport counts;
+  counts.format = Format::kTorchFile;
+  counts.files = 1;
+  counts.tensors = counts.items = checkpoint.tensors().size();
+  counts.objects = checkpoint.objects().size();
+  return findings.finish(std::move(counts));
+}
+
+VerifyReport verify_safetensors(const Checkpoint& checkpoint, const VerifyOptions& options) {
+  Findings findings(options);
+  VerifyReport counts;
+  counts.format = checkpoint.format();
+  for (const FileSummary& file : checkpoint.files()) {
+    if (!file.referenced) continue;
+    ++counts.files;
+    if (!file.size) findings.add({ProblemKind::kMissing, file.name, "", std::nullopt, "missing"});
+    if (file.size && *file.size < file.needed)
+      findings.add(
+          {ProblemKind::kShort, file.name, "", *file.size, fmt::format("{} bytes are needed", file.needed)});
+    findings.add_unchecked("safetensors files have no checksums", file.size.value_or(0));
+  }
+  const auto& tensors = checkpoint.tensors();
+  counts.tensors = tensors.size();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    std::vector<Box> boxes;
+    for (ChunkPlace& chunk : checkpoint.chunks(i)) boxes.push_back(std::move(chunk.box));
+    counts.items += boxes.size();
+    if (const auto problem = find_cover_problem(tensors[i].shape, boxes))
+      findings.add({ProblemKind::kUncovered, "", std::string(tensors[i].name), std::nullopt, problem->text});
+  }
+  return findings.finish(std::move(counts));
+}
+
+// A file that is broken from its beginning.
+VerifyReport broken(const std::string& path, bool is_directory, const Error& e,
+                    const VerifyOptions& options) {
+  Findings findings(options);
+  VerifyReport counts;
+  counts.files = 1;
+  counts.format = is_directory                     ? Format::kHuggingFace
+                  : path.ends_with(".safetensors") ? Format::kSafetensors
+                                                   : Format::kTorchFile;
+  findings.add_unreadable(std::string(base_name(e.file().empty() ? path : e.file())), e, e.tensor());
+  return findings.finish(std::move(counts));
+}
+
+bool is_directory(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
+  // What is not there is found out when it is opened. What cannot be looked at may be anything.
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  throw Error(ErrorCode::kIo, "cannot look at it").in_file(path).with_errno(errno);
+}
+
+VerifyReport verify_files(const FileSystem& files, const VerifyOptions& options) {
+  const std::vector<FileEntry> entries = files.list();
+  const std::vector<FileEntry> metadata = find_metadata(entries);
+  if (metadata.empty()) {
+    throw Error(ErrorCode::kNotFound, "no checkpoint here: neither .metadata nor a rank's own __N.metadata")
+        .in_file(files.root());
+  }
+  return verify_dcp(files, entries, metadata, options);
+}
+
+VerifyReport verify_path(const std::string& path, const VerifyOptions& options) {
+  const bool directory = is_directory(path);
+  if (directory) {
+    const auto files = posix_file_system(path, {.follow_links = true});
+    const std::vector<FileEntry> entries = files->list();
+    const std::vector<FileEntry> metadata = find_metadata(entries);
+    if (!metadata.empty()) return verify_dcp(*files, entries, metadata, options);
+  }
+  try {
+    const auto checkpoint = Checkpoint::open(path, options.limits);
+    return checkpoint->format() == Format::kTorchFile ? verify_torch_file(path, *checkpoint, options)
+                                                      : verify_safetensors(*checkpoint, options);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kCorrupt) throw;
+    return broken(path, directory, e, options);
+  }
+}
+
+}  // namespace
+
+VerifyReport verify(const FileSystem& files, const VerifyOptions& options) {
+  return with_typed_errors([&] { return verify_files(files, options); });
+}
+
+VerifyReport verify(const std::string& path, const VerifyOptions& options) {
+  return with_typed_errors([&] { return verify_path(path, options); });
+}
+
+}  // namespace cairn

@@ -1,0 +1,73 @@
+"""A bug, planted: the trials linked with sources to which a patch was applied.
+
+Only what the patch changes is compiled again: the file, or the batch of files that it is compiled with (unity builds),
+in place of the same object of the trials' library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from programs import ROOT, TRIALS
+
+BUILD = TRIALS.parent  # where ninja works
+LIBRARY = "libcairn_trial.a"
+
+
+class Planted:
+    def __init__(self, patch: Path, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory.resolve()
+        shutil.copytree(ROOT / "src", self._directory / "src")
+        _run(["git", "apply", "--unsafe-paths", f"--directory={self._directory}", patch], cwd="/")
+        changed = re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE)
+        self._library = self._directory / LIBRARY
+        shutil.copy(TRIALS / LIBRARY, self._library)
+        for entry in {_compiles(ROOT / name)["output"]: _compiles(ROOT / name) for name in changed}.values():
+            self._replace(entry, changed)
+
+    def link(self, program: str) -> Path:
+        """The folder in which `program` now is, with the bug in it."""
+        commands = _run(["ninja", "-C", BUILD, "-t", "commands", f"tests/{program}"]).splitlines()
+        words = commands[-1].replace(f"tests/{LIBRARY}", str(self._library))
+        words = words.replace(f"-o tests/{program} ", f"-o {self._directory / program} ")
+        assert str(self._library) in words and str(self._directory / program) in words, words
+        _run(["sh", "-c", words], cwd=BUILD)
+        return self._directory
+
+    def _replace(self, entry: dict[str, str], changed: list[str]) -> None:
+        """Compiles one object with the changed sources and puts it into the library."""
+        source = Path(entry["file"])
+        text = source.read_text() if source.is_relative_to(BUILD) else f'#include "{source}"\n'
+        for name in changed:
+            text = text.replace(str(ROOT / name), str(self._directory / name))
+        batch = self._directory / source.name
+        batch.write_text(text)
+        built = self._directory / Path(entry["output"]).name
+        words = shlex.split(entry["command"])
+        words[words.index("-o") + 1] = str(built)
+        words[words.index("-c") + 1] = str(batch)
+        _run(words, cwd=entry["directory"])
+        _run(["ar", "r", self._library, built])
+
+
+def _compiles(source: Path) -> dict[str, str]:
+    """The entry of the compilation database by which the trials' library gets a source."""
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        if "/cairn_trial.dir/" not in entry["output"]:
+            continue
+        file = Path(entry["file"])
+        if file == source or (file.is_relative_to(BUILD) and str(source) in file.read_text()):
+            return entry
+    raise LookupError(f"{source} is no part of the trials")
+
+
+def _run(words: list, cwd: object = None) -> str:
+    done = subprocess.run([str(word) for word in words], cwd=cwd, text=True, capture_output=True)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
