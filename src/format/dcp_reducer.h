@@ -7,10 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/pod_vector.h"
+#include "cairn/error.h"
 #include "cairn/limits.h"
 #include "cairn/metadata.h"
 #include "format/pickle.h"
