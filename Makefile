@@ -16,7 +16,7 @@ TRIALS := tests/trial tests/crash tests/mpi tests/attack
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak repeat long bench fuzz conformance conformance-frameworks format lint install clean
+.PHONY: help setup build demo test check soak repeat long bench fuzz conformance conformance-frameworks format lint install clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 25
@@ -35,7 +35,10 @@ test: build  ## everything that must hold; AGAIN=1 also runs what passed on this
 	@tools/build.sh asan $(JOBS) unit replay
 	@$(ONCE) $(CTEST) --test-dir $(ASAN) $(QUIET)
 	@$(ONCE) $(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
-	@tools/lint.sh $(JOBS)
+	@tools/lint.sh quick
+
+check: setup  ## the unit tests of the rooms that were edited, without sanitizers; ROOM="storage save" picks them
+	@tools/check.sh $(JOBS) $(ROOM)
 
 soak: build  ## kills, lost power, faults, flips, simulated ranks and fuzzing for MINUTES (60); adds to the ledger
 	@tools/build.sh fuzz $(JOBS) fuzzers

@@ -3,9 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,31 +21,6 @@ namespace cairn::cli {
 namespace {
 
 [[noreturn]] void bad(std::string text) { throw Error(ErrorCode::kInvalidArgument, std::move(text)); }
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
-  const std::size_t first = text.find_first_not_of(kBlank);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-// A line is "REGEX -> REPLACEMENT"; empty lines and those that begin with # are for people.
-std::vector<KeyRule> read_rules(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(ErrorCode::kNotFound, "cannot read the map").in_file(path);
-  std::vector<KeyRule> rules;
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    const std::string_view text = trimmed(line);
-    if (text.empty() || text.front() == '#') continue;
-    const std::size_t arrow = text.find("->");
-    if (arrow == text.npos) bad(fmt::format("{}:{}: a line is 'REGEX -> REPLACEMENT'", path, number));
-    rules.push_back(
-        {std::string(trimmed(text.substr(0, arrow))), std::string(trimmed(text.substr(arrow + 2)))});
-  }
-  return rules;
-}
 
 // "GLOB=DTYPE", or "DTYPE" for everything.
 CastRule parse_cast(const std::string& text) {
@@ -221,7 +194,7 @@ class ConvertCommand : public Command {
  private:
   void prepare() {
     if (!to_.empty()) options_.to = parse_format(to_);
-    if (!map_.empty()) options_.map = read_rules(map_);
+    if (!map_.empty()) options_.map = read_key_rules(map_);
     for (const std::string& cast : casts_) options_.casts.push_back(parse_cast(cast));
     if (zstd_) options_.transforms = {"zstd"};
     options_.verify = !no_verify_;

@@ -32,6 +32,9 @@ struct CommandRow {
 };
 std::span<const CommandRow> command_table();  // main.cc
 
+// Runs the command that the arguments name, and says what became of it: the exit code.
+int guarded_main(int argc, char** argv, std::unique_ptr<Command>& command);  // main.cc
+
 std::unique_ptr<Command> make_ls();
 std::unique_ptr<Command> make_info();
 std::unique_ptr<Command> make_show();

@@ -1,4 +1,4 @@
-// The command `cairn`: a table of commands, and what happens when one fails.
+// A table of commands, and what happens when one fails.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -250,15 +250,3 @@ int guarded_main(int argc, char** argv, std::unique_ptr<Command>& command) {
 }
 
 }  // namespace cairn::cli
-
-int main(int argc, char** argv) {
-  std::unique_ptr<cairn::cli::Command> command;
-  int code = 1;  // not even enough memory to say what went wrong
-  try {
-    code = cairn::cli::guarded_main(argc, argv, command);
-  } catch (...) {
-  }
-  // Without destructors: to free the metadata of a large checkpoint piece by piece takes as long as to
-  // print it, and the process ends here anyway. All output is flushed.
-  std::_Exit(code);
-}

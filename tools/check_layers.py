@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Checks the layers of the project by its #include lines (docs/design.md draws them).
+"""Checks the layers of the project by its #include and import lines (docs/design.md draws them).
 
 Code in src/<layer> includes only its own layer and those it is said to see; a test also sees the public headers and
 src/testing. Public headers include only public headers; the command, the Python module and the examples include
 only public headers and their own files.
-No file includes itself, however long the way round. Prints one line per violation, file:line first, and
+No file includes itself, however long the way round. Only src/storage talks to the system about files. A module of the
+Python package imports only those that stand above it in a list, so there is no circle either; below cairn.torch they
+may import torch. Prints one line per violation, file:line first, and
 exits 1 when there is one.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
@@ -78,6 +81,25 @@ PUBLIC: dict[str, str] = {
     "gc.h": "upkeep",
 }
 
+# Headers that open, list or change files: for src/storage alone. What only tests and `cairn bench` use is excepted, and
+# so is the type of a path that Python hands over.
+FILE_HEADERS = {"fcntl.h", "sys/stat.h", "sys/statvfs.h", "sys/file.h", "dirent.h", "filesystem", "fstream"}
+MAY_TOUCH_FILES = ("src/storage/", "src/testing/", "src/measure/", "examples/")
+TAKES_PATHS = "python/src/"
+
+# A module of the Python package sees those that stand before it.
+MODULES = (
+    "cairn._engine cairn._errors cairn._arrays cairn._index cairn._checkpoint cairn._converting cairn._plain cairn "
+    "cairn.torch._needs_torch cairn.torch._group cairn.torch._progress cairn.torch._report cairn.torch._stateful "
+    "cairn.torch._errors cairn.torch._objects cairn.torch._hf_utils cairn.torch._convert cairn.torch._dist "
+    "cairn.torch._tensors cairn.torch._install cairn.torch._streams cairn.torch._dedup_save_plans "
+    "cairn.torch._dedup_tensors cairn.torch.planner_helpers cairn.torch.default_planner cairn.torch.filesystem "
+    "cairn.torch._fsspec_filesystem cairn.torch._storage_utils cairn.torch._consolidate_hf_safetensors "
+    "cairn.torch.hf_storage cairn.torch.quantized_hf_storage cairn.torch._torch_save cairn.torch._ways "
+    "cairn.torch._native cairn.torch._saving cairn.torch._async cairn.torch.state_dict_saver "
+    "cairn.torch.state_dict_loader cairn.torch.optimizer cairn.torch.format_utils cairn.torch cairn.torch.__main__"
+).split()
+
 # They see the public headers, and what stands here.
 FACES: dict[str, set[str]] = {"cli": {"measure"}, "python/src": set(), "examples": set()}
 FOLDERS = ("src", "include", *FACES)
@@ -95,6 +117,9 @@ def layer_of(file: str) -> str:
 
 def problem_with(file: str, include: Include) -> str | None:
     """Why `file` may not have this include; None when it may."""
+    if include.name in FILE_HEADERS and not file.endswith("_test.cc") and not file.startswith(MAY_TOUCH_FILES):
+        if include.name != "filesystem" or not file.startswith(TAKES_PATHS):
+            return f"<{include.name}> belongs to src/storage: files are reached through cairn/storage.h"
     target = include.target or _named(include.name)
     if target is None:
         return None
@@ -137,6 +162,39 @@ def find_cycles(graph: dict[str, list[Include]]) -> list[str]:
     return problems
 
 
+def imports_of(tree: ast.AST, module: str, is_package: bool) -> list[tuple[int, str]]:
+    """What a module imports, with the line: dotted names, "pkg.name" for `from pkg import name`."""
+    found = []
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - (node.level - 1)] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found += [(node.lineno, f"{base}.{alias.name}") for alias in node.names]
+    return found
+
+
+def check_python(root: Path) -> list[str]:
+    """Every import of the Python package that goes the wrong way, as file:line: text."""
+    problems = []
+    for path in sorted((root / "python/cairn").rglob("*.py")):
+        file = str(path.relative_to(root))
+        module = ".".join(path.relative_to(root / "python").with_suffix("").parts).removesuffix(".__init__")
+        if module not in MODULES:
+            problems.append(f"{file}:1: {module} has no place in the list of modules")
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for line, name in imports_of(tree, module, path.name == "__init__.py"):
+            target = name if name in MODULES else name.rpartition(".")[0]
+            if name.split(".")[0] == "torch" and not module.startswith("cairn.torch"):
+                problems.append(f"{file}:{line}: {module} imports torch; only cairn.torch may")
+            elif target in MODULES and target != module and MODULES.index(target) > MODULES.index(module):
+                problems.append(f"{file}:{line}: {module} imports {target}, which stands below it")
+    return problems
+
+
 def check(root: Path) -> list[str]:
     """Every violation below `root`, as file:line: text."""
     root = root.resolve()
@@ -147,7 +205,7 @@ def check(root: Path) -> list[str]:
             problem = problem_with(file, include)
             if problem:
                 problems.append(f"{file}:{include.line}: {problem}")
-    return problems + find_cycles(graph)
+    return problems + find_cycles(graph) + check_python(root)
 
 
 def _named(name: str) -> str | None:

@@ -23,6 +23,8 @@
 
 namespace cairn {
 
+class FileSystem;
+
 enum class Format {
   kDcp,          // a directory with .metadata and .distcp files
   kTorchFile,    // a torch.save archive (.pt, .pth)
@@ -63,9 +65,12 @@ class Checkpoint {
  public:
   virtual ~Checkpoint() = default;
 
-  // Finds out what `path` is and opens it. Reads the directory and metadata only.
+  // Finds out what a path or URL leads to and opens it. Reads the directory and metadata only.
   // Error kNotFound: nothing there; kCorrupt: a known format, broken; kUnsupported: no format we know.
-  static std::unique_ptr<Checkpoint> open(const std::string& path, const Limits& limits = {});
+  static std::unique_ptr<Checkpoint> open(const std::string& url, const Limits& limits = {});
+  // The same for a folder of yours, or for a folder or a single file of that name in it.
+  static std::unique_ptr<Checkpoint> open(std::shared_ptr<FileSystem> files, const std::string& name = "",
+                                          const Limits& limits = {});
 
   virtual Format format() const = 0;
   virtual const std::vector<TensorSummary>& tensors() const = 0;  // in stored order

@@ -3,7 +3,7 @@
 // save() and load() call one writer or reader on each rank, in the order the methods stand here. The defaults
 // (dcp_writer, dcp_reader) keep a checkpoint as DCP's files in a FileSystem; a subclass may keep it anywhere.
 //
-//   auto files = std::shared_ptr(posix_file_system("run/step-1000", {.create = true}));
+//   auto files = std::shared_ptr(file_system_of("run/step-1000", {.create = true}));
 //   auto writer = dcp_writer(files, {.files_per_rank = 8});
 //   save(state, "step-1000", {.group = &group, .writer = writer.get()});
 //

@@ -39,6 +39,10 @@ struct KeyRule {
   std::string replacement;
 };
 
+// Rules from a text: a line is "REGEX -> REPLACEMENT"; empty lines and those that begin with # are for
+// people.
+std::vector<KeyRule> read_key_rules(const std::string& url);
+
 struct CastRule {
   std::string keys;  // a glob
   DType dtype = DType::kFloat32;

@@ -32,7 +32,7 @@ struct GcReport {
 
 // Takes the checkpoint's lock, so that no save is under way meanwhile: Error(kConflict) when one is. When a
 // description is there but cannot be read, that is the Error, and nothing is removed.
-GcReport gc(const std::string& path, const GcOptions& options = {});
+GcReport gc(const std::string& url, const GcOptions& options = {});
 GcReport gc(FileSystem& files, const GcOptions& options = {});
 
 }  // namespace cairn

@@ -3,12 +3,12 @@
 // A writer and a reader for save() and load(). Names and headers are those of DCP's HuggingFaceStorageWriter,
 // so that it, transformers and everybody else can read what is written here, and the other way round.
 //
-//   auto files = std::shared_ptr(posix_file_system("model", {.create = true}));
+//   auto files = std::shared_ptr(file_system_of("model", {.create = true}));
 //   auto writer = hf_writer(files);
 //   save(state, "model", {.writer = writer.get()});             // model-00001-of-00001.safetensors, and an
 //   index
 //
-//   auto model = std::shared_ptr<const FileSystem>(posix_file_system("DeepSeek-V3", {.follow_links = true}));
+//   auto model = std::shared_ptr<const FileSystem>(file_system_of("DeepSeek-V3", {.follow_links = true}));
 //   auto reader = hf_reader(model, {.dequantize = Dequantize{DType::kBFloat16}});
 //   load(state, "DeepSeek-V3", {.group = &group, .reader = reader.get()});
 #pragma once

@@ -31,6 +31,10 @@ class SavePlanner {
  public:
   virtual ~SavePlanner() = default;
 
+  // Before anything else, when it is known before the plans meet: how many ranks save together. A plan that
+  // is remembered is for one number only.
+  virtual void set_world_size(int /*ranks*/) {}
+
   // First, on every rank. The state is borrowed until the save ends. `storage_meta` is what the storage
   // says of itself, or null.
   virtual void set_up_planner(const StateDict& state, const StorageMeta* storage_meta,
@@ -74,10 +78,7 @@ class DefaultSavePlanner : public SavePlanner {
   explicit DefaultSavePlanner(SavePlannerOptions options = {});
   ~DefaultSavePlanner() override;
 
-  // How many ranks save together, when it is known before the plans meet: a cached plan is for one world
-  // size only. The engine calls it before set_up_planner.
-  void set_world_size(int ranks);
-
+  void set_world_size(int ranks) override;
   void set_up_planner(const StateDict& state, const StorageMeta* storage_meta, bool is_coordinator) override;
   SavePlan create_local_plan() override;
   GlobalSavePlan create_global_plan(std::vector<SavePlan> all) override;
@@ -134,6 +135,9 @@ class LoadPlanner {
 
   // Whether create_global_plan changes nothing, on any rank: then the plans need not travel.
   virtual bool plans_alone() const { return false; }
+
+  // What the state and the checkpoint have of each other, from a planner that compares them.
+  virtual const LoadReport& report() const;
 };
 
 struct LoadPlannerOptions {
@@ -165,7 +169,7 @@ class DefaultLoadPlanner : public LoadPlanner {
   // commit_tensor brings it home.
   virtual TensorView transform_tensor(const ReadItem& item, const TensorView& tensor);
 
-  const LoadReport& report() const;  // of the last create_local_plan, also when it threw
+  const LoadReport& report() const override;  // of the last create_local_plan, also when it threw
   const LoadPlannerOptions& options() const;
 
  protected:

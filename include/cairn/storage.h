@@ -1,10 +1,10 @@
 // Where checkpoint bytes live.
 //
-// A FileSystem is a flat set of named files under one root: a directory, or a map in memory. Formats and the
-// engine see only this interface; nothing above it calls the OS. All implementations may be used by many
-// threads at once, and pass one suite of tests (src/storage/file_system_test.cc).
+// A FileSystem is a folder of named files: a directory, or a map in memory. Formats and the engine see only
+// this interface; nothing above it calls the OS. All implementations may be used by many threads at once, and
+// pass one suite of tests (src/storage/file_system_test.cc).
 //
-//   auto files = posix_file_system("run/step-1000", {.create = true});
+//   auto files = file_system_of("run/step-1000", {.create = true});
 //   auto file = files->create("notes.txt", {.size = text.size()});
 //   file->write_at(0, std::as_bytes(std::span(text)));
 //   file->commit();            // there now, and safe
@@ -61,8 +61,14 @@ struct CreateOptions {
 };
 
 struct FileEntry {
+  enum class Kind : std::uint8_t {
+    kFile,
+    kFolder,
+    kOther,  // has a name and cannot be read: a pipe, a link that leads nowhere or is not followed
+  };
   std::string name;
   std::uint64_t size = 0;
+  Kind kind = Kind::kFile;
   bool operator==(const FileEntry&) const = default;
 };
 
@@ -80,15 +86,25 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // What to call the root in a message: a path.
+  // What to call the root in a message: a path or a URL.
   virtual const std::string& root() const = 0;
+  // Two that have the same one are the same folder, whatever they are called.
+  virtual std::string identity() const = 0;
 
   // A name is one step of a path: not empty, without '/', and not "." or "..".
   virtual std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options = {}) = 0;
   // Also takes relative paths of several steps, as foreign checkpoints have them. Error(kNotFound).
   virtual std::shared_ptr<const ByteSource> open(std::string_view name) const = 0;
   virtual std::optional<FileEntry> stat(std::string_view name) const = 0;
-  virtual std::vector<FileEntry> list() const = 0;  // by name; partial files too, directories not
+  // Everything that has a name here, by name, partial files too; or in a folder beneath, where links are not
+  // followed and which has nothing in it when it is not there. Error(kCorrupt) for a path that leads out.
+  virtual std::vector<FileEntry> entries(std::string_view folder = "") const = 0;
+  std::vector<FileEntry> list() const;  // the files among them
+
+  // A folder right beneath this one, with the same options. Error(kNotFound), unless it is to be made.
+  virtual std::unique_ptr<FileSystem> enter(std::string_view folder, bool create = false) const = 0;
+  // Removes the folders that were made for this one when it was opened, as far as nothing is in them.
+  virtual void remove_made_folders() noexcept {}
   // Tells the file that has this name now from those that had it before or will have it; cheap, and of no
   // other meaning. nullopt when there is none, or when nobody can tell.
   virtual std::optional<std::string> version_of(std::string_view /*name*/) const { return std::nullopt; }
@@ -122,8 +138,8 @@ enum class IoPath : std::uint8_t {
   kUring,     // the same, many pieces at once through io_uring
 };
 
-struct PosixOptions {
-  bool create = false;  // make the directory, and those above it
+struct FileSystemOptions {
+  bool create = false;  // make the folder, and those above it
   IoPath io = IoPath::kAuto;
   // Files that are symbolic links are read, wherever those lead: a model in the cache of Hugging Face is a
   // directory of links. Only by their bare names.
@@ -132,9 +148,39 @@ struct PosixOptions {
 
 // A directory. Error(kNotFound), or kIo with errno. No symbolic link beneath it is followed, unless asked
 // for.
-std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const PosixOptions& options = {});
+std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const FileSystemOptions& options = {});
 
-// Files in memory, gone with the object.
+// Files in memory, gone with the object and those that were entered from it.
 std::unique_ptr<FileSystem> memory_file_system();
+
+// The folder that a URL names. Every function and every command that takes a path takes a URL:
+//
+//   run/step-1000          a directory
+//   file:///data/run       a directory, by its absolute path; %20 is a space
+//   memory://name/step-1   a folder in memory, shared by all of this process that say the same name
+//
+// Error(kNotFound) when it is not there; Error(kUnsupported), with the known ones, for another scheme. A path
+// that looks like a URL is told from one by a "./" before it.
+std::unique_ptr<FileSystem> file_system_of(const std::string& url, const FileSystemOptions& options = {});
+
+// What a URL leads to: a folder, a file, or nothing yet.
+struct Place {
+  // The folder, or the one that the file is in; null when there is nothing.
+  std::shared_ptr<FileSystem> files;
+  std::string name;  // of the file; empty for a folder
+  bool is_folder() const { return files != nullptr && name.empty(); }
+  bool is_file() const { return !name.empty(); }
+};
+Place find_place(const std::string& url, const FileSystemOptions& options = {});
+
+// "run/step-1/model.pt" -> "run/step-1" and "model.pt", whether they are there or not. A bare name is in ".".
+struct UrlParts {
+  std::string folder;
+  std::string name;
+};
+UrlParts split_url(const std::string& url);
+
+// The path of what is on a disk here; nullopt for other places.
+std::optional<std::string> local_path_of(const std::string& url);
 
 }  // namespace cairn

@@ -28,7 +28,7 @@ struct TorchSaveReadOptions {
 // A file of torch.save, or any other single file or directory that Checkpoint::open knows. Names are those
 // that flattening the nested state gives; objects come too. The file is opened by those who read it, at the
 // load.
-std::unique_ptr<StorageReader> torch_save_reader(const std::string& path,
+std::unique_ptr<StorageReader> torch_save_reader(const std::string& url,
                                                  const TorchSaveReadOptions& options = {});
 
 }  // namespace cairn

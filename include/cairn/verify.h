@@ -84,7 +84,7 @@ struct VerifyOptions {
 };
 
 // A checkpoint of any format.
-VerifyReport verify(const std::string& path, const VerifyOptions& options = {});
+VerifyReport verify(const std::string& url, const VerifyOptions& options = {});
 
 // A DCP checkpoint, wherever it lies.
 VerifyReport verify(const FileSystem& files, const VerifyOptions& options = {});

@@ -62,7 +62,7 @@ class Writer {
   Writer(const std::filesystem::path& path, nb::dict options) {
     WriteOptions write;
     apply(options, write);
-    writer_ = dcp_writer(posix_file_system(path.string(), {.create = true}), write);
+    writer_ = dcp_writer(file_system_of(path.string(), {.create = true}), write);
   }
   explicit Writer(std::unique_ptr<StorageWriter> writer) : writer_(std::move(writer)) {}
 
@@ -150,7 +150,7 @@ class ItemDestinations final : public LoadPlanner {
 class Reader {
  public:
   Reader(const std::filesystem::path& path, bool follow_links)
-      : reader_(dcp_reader(posix_file_system(path.string(), {.follow_links = follow_links}))) {}
+      : reader_(dcp_reader(file_system_of(path.string(), {.follow_links = follow_links}))) {}
   explicit Reader(std::unique_ptr<StorageReader> reader) : reader_(std::move(reader)) {}
 
   std::shared_ptr<Metadata> metadata(int rank, int world_size) {
@@ -210,7 +210,7 @@ std::unique_ptr<Writer> make_hf_writer(const std::filesystem::path& path, nb::di
   apply(std::move(options), write.write);
   write.sharded = sharded;
   for (const auto& [fqn, index] : file_of) write.file_of[to_text(fqn)] = nb::cast<int>(index);
-  return std::make_unique<Writer>(hf_writer(posix_file_system(path.string(), {.create = true}), write));
+  return std::make_unique<Writer>(hf_writer(file_system_of(path.string(), {.create = true}), write));
 }
 
 void consolidate_shards(const std::filesystem::path& source, const std::filesystem::path& to,
@@ -229,7 +229,7 @@ std::unique_ptr<Reader> make_hf_reader(const std::filesystem::path& path, nb::ob
                                        std::int64_t block) {
   HfReadOptions read;
   if (!dequantize_to.is_none()) read.dequantize = Dequantize{to_dtype(dequantize_to), block};
-  return std::make_unique<Reader>(hf_reader(posix_file_system(path.string(), {.follow_links = true}), read));
+  return std::make_unique<Reader>(hf_reader(file_system_of(path.string(), {.follow_links = true}), read));
 }
 
 }  // namespace

@@ -56,12 +56,11 @@ RawStorage record_of(const ZipReader& zip, const std::string& key) {
 
 }  // namespace
 
-CheckpointSource::CheckpointSource(const std::string& path, const SourceOptions& options)
+CheckpointSource::CheckpointSource(const std::string& url, const SourceOptions& options)
     : checks_(std::make_shared<SourceChecks>(cache_bytes(options), cache_bytes(options) / 4,
                                              options.spill_directory)),
-      checkpoint_(open_checkpoint(path, options.limits, checks_)),
-      dcp_(dynamic_cast<const DcpCheckpoint*>(checkpoint_.get())) {
-  const TorchParts parts = torch_parts(*checkpoint_);
+      checkpoint_(open_checkpoint(url, options.limits, checks_)) {
+  const TorchParts parts = checkpoint_->torch_parts();
   torch_ = parts.file;
   flat_ = parts.entries;
   if (torch_ == nullptr) return;
@@ -81,9 +80,9 @@ CheckpointSource::CheckpointSource(const std::string& path, const SourceOptions&
 std::vector<SourceEntry> CheckpointSource::entries() const {
   std::vector<SourceEntry> entries;
   std::size_t tensors = 0;
-  if (dcp_ != nullptr) {
-    const MapByName<std::string, Path> paths = paths_in(*dcp_->metadata());
-    for (const auto& [name, stored] : dcp_->metadata()->state_dict_metadata) {
+  if (const Metadata* metadata = checkpoint_->metadata()) {
+    const MapByName<std::string, Path> paths = paths_in(*metadata);
+    for (const auto& [name, stored] : metadata->state_dict_metadata) {
       const auto path = paths.find(name);
       SourceEntry entry{name, path == paths.end() ? Path{name} : path->second, std::nullopt};
       if (std::holds_alternative<TensorStorageMetadata>(stored)) entry.tensor = tensors++;
@@ -104,15 +103,15 @@ std::vector<SourceEntry> CheckpointSource::entries() const {
 }
 
 StoredObject CheckpointSource::object(const std::string& name) const {
-  if (dcp_ != nullptr) return object_of_item(name);
+  if (const auto item = checkpoint_->object_archive(name)) return object_of_item(name, item);
   const auto found = objects_.find(name);
   if (found == objects_.end()) throw Error(ErrorCode::kNotFound, "no such object").of_tensor(name);
   return object_of_value(*found->second);
 }
 
-StoredObject CheckpointSource::object_of_item(const std::string& name) const {
+StoredObject CheckpointSource::object_of_item(const std::string& name,
+                                              const std::shared_ptr<const ByteSource>& item) {
   const Limits limits;
-  const auto item = dcp_->object_archive(name);
   try {
     const ZipReader zip(item, {}, limits);
     const ZipEntry* program = zip.find("data.pkl");
@@ -148,8 +147,8 @@ StoredObject CheckpointSource::object_of_value(const Value& value) const {
 }
 
 // As it is stored, every record compared with its checksum.
-std::string CheckpointSource::checked_archive(const std::string& name) const {
-  const auto item = dcp_->object_archive(name);
+std::string CheckpointSource::checked_archive(const std::string& name,
+                                              const std::shared_ptr<const ByteSource>& item) {
   try {
     const ZipReader zip(item, {});
     for (const ZipEntry& entry : zip.entries()) zip.verify(entry);
@@ -161,7 +160,7 @@ std::string CheckpointSource::checked_archive(const std::string& name) const {
 }
 
 std::string CheckpointSource::object_archive(const std::string& name) const {
-  if (dcp_ != nullptr) return checked_archive(name);
+  if (const auto item = checkpoint_->object_archive(name)) return checked_archive(name, item);
   const StoredObject object = this->object(name);
   StringSink sink;
   TorchArchive archive(sink, "archive", 64);

@@ -12,10 +12,8 @@
 #include "base/seeded_hash.h"
 #include "base/source.h"
 #include "cairn/checkpoint.h"
-#include "checkpoint/dcp_checkpoint.h"
-#include "format/torch_file.h"
+#include "checkpoint/formats.h"
 #include "reading/source_checks.h"
-#include "state/entries.h"
 
 namespace cairn {
 
@@ -48,9 +46,9 @@ struct SourceOptions {
 // May be read by many threads at once.
 class CheckpointSource {
  public:
-  CheckpointSource(const std::string& path, const SourceOptions& options);
+  CheckpointSource(const std::string& url, const SourceOptions& options);
 
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  const StoredCheckpoint& checkpoint() const { return *checkpoint_; }
   const SourceChecks& checks() const { return *checks_; }
   std::vector<SourceEntry> entries() const;  // tensors and objects in stored order
 
@@ -65,25 +63,17 @@ class CheckpointSource {
   std::optional<DType> storage_type(std::uint64_t id) const;  // nullopt: tensors of several types lie in it
 
  private:
-  StoredObject object_of_item(const std::string& name) const;
+  static StoredObject object_of_item(const std::string& name, const std::shared_ptr<const ByteSource>& item);
   StoredObject object_of_value(const Value& value) const;
-  std::string checked_archive(const std::string& name) const;
+  static std::string checked_archive(const std::string& name, const std::shared_ptr<const ByteSource>& item);
 
   std::shared_ptr<SourceChecks> checks_;
-  std::unique_ptr<Checkpoint> checkpoint_;
-  const DcpCheckpoint* dcp_ = nullptr;
+  std::unique_ptr<StoredCheckpoint> checkpoint_;
   const TorchFile* torch_ = nullptr;
   const std::vector<EntryView>* flat_ = nullptr;       // the torch.save file's
   MapByName<std::string_view, const Value*> objects_;  // of the torch.save file, by name
   std::vector<const StoredTensor*> stored_;            // of the torch.save file, by position in tensors()
   MapByName<std::string, std::optional<DType>> storage_types_;  // by key
 };
-
-// The parts of a torch.save file behind Checkpoint; null for other formats.
-struct TorchParts {
-  const TorchFile* file = nullptr;
-  const std::vector<EntryView>* entries = nullptr;
-};
-TorchParts torch_parts(const Checkpoint& checkpoint);  // torch_checkpoint.cc
 
 }  // namespace cairn

@@ -91,28 +91,27 @@ class DcpCheckpoint::Reader final : public ChunkReader {
 };
 
 // With the manifests as checksums of the data files.
-std::unique_ptr<Checkpoint> open_checked_dcp(std::shared_ptr<const Directory> directory,
-                                             const std::vector<std::string>& metadata_files,
-                                             const Limits& limits, std::shared_ptr<SourceChecks> checks) {
-  const auto files = posix_file_system(directory->path(), {.follow_links = true});
+std::unique_ptr<StoredCheckpoint> open_checked_dcp(std::shared_ptr<const FileSystem> folder,
+                                                   const std::vector<std::string>& metadata_files,
+                                                   const Limits& limits,
+                                                   std::shared_ptr<SourceChecks> checks) {
   std::vector<Metadata> parsed;
-  const std::string bytes = fetch_dcp_description(*files, true, limits, &parsed);
-  Description description = read_description(bytes, files->root(), true, limits, std::move(parsed));
+  const std::string bytes = fetch_dcp_description(*folder, true, limits, &parsed);
+  Description description = read_description(bytes, folder->root(), true, limits, std::move(parsed));
   if (description.has_manifest) checks->set_manifest(std::move(description.sums));
-  return std::make_unique<DcpCheckpoint>(std::move(directory), std::move(description.metadata),
-                                         metadata_files, limits, std::vector<std::string>(),
-                                         std::move(checks));
+  return std::make_unique<DcpCheckpoint>(std::move(folder), std::move(description.metadata), metadata_files,
+                                         limits, std::vector<std::string>(), std::move(checks));
 }
 
-std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
-                                     const std::vector<std::string>& metadata_files, const Limits& limits,
-                                     std::shared_ptr<SourceChecks> checks) {
+std::unique_ptr<StoredCheckpoint> open_dcp(std::shared_ptr<const FileSystem> folder,
+                                           const std::vector<std::string>& metadata_files,
+                                           const Limits& limits, std::shared_ptr<SourceChecks> checks) {
   if (checks != nullptr)
-    return open_checked_dcp(std::move(directory), metadata_files, limits, std::move(checks));
+    return open_checked_dcp(std::move(folder), metadata_files, limits, std::move(checks));
   std::vector<Metadata> parts;
   std::vector<std::string> manifests;
   for (const std::string& name : metadata_files) {
-    const auto source = open_file_beneath(*directory, name, Links::kFollow);
+    const auto source = folder->open(name);
     try {
       parts.push_back(read_dcp_metadata(*source, limits));
       ManifestClaim claim = manifest_of(parts.back(), name);
@@ -123,11 +122,11 @@ std::unique_ptr<Checkpoint> open_dcp(std::shared_ptr<const Directory> directory,
     }
   }
   Metadata metadata = parts.size() == 1 ? std::move(parts.front()) : merge_rank_local(std::move(parts));
-  return std::make_unique<DcpCheckpoint>(std::move(directory), std::move(metadata), metadata_files, limits,
+  return std::make_unique<DcpCheckpoint>(std::move(folder), std::move(metadata), metadata_files, limits,
                                          std::move(manifests));
 }
 
-DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
+DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const FileSystem> folder, Metadata metadata,
                              std::vector<std::string> metadata_files, const Limits& limits,
                              std::vector<std::string> manifests, std::shared_ptr<SourceChecks> checks)
     : metadata_(std::move(metadata)),
@@ -135,7 +134,7 @@ DcpCheckpoint::DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadat
       manifests_(std::move(manifests)),
       checks_(std::move(checks)),
       open_items_(checks_ == nullptr ? nullptr : std::make_unique<OpenItems>(4 * checks_->item_bytes())),
-      open_files_(std::move(directory), limits, Links::kFollow, kMostOpen, wrap_with(checks_.get())),
+      open_files_(std::move(folder), limits, kMostOpen, wrap_with(checks_.get())),
       limits_(limits) {
   summarize();
 }
@@ -193,7 +192,7 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
     std::uint64_t& needed = files[storage.file_id(i)].needed;
     needed = std::max(needed, as_size(storage.offset(i)) + as_size(storage.length(i)));
   }
-  add_directory_listing(open_files_.root(), Links::kFollow, files);
+  add_listing(open_files_.root(), files);
   SetOfNames<std::string_view> own(metadata_files_.begin(), metadata_files_.end());
   own.insert(manifests_.begin(), manifests_.end());
   for (FileSummary& file : files) {
@@ -207,8 +206,7 @@ std::vector<FileSummary> DcpCheckpoint::files() const {
 std::vector<std::pair<std::string, std::string>> DcpCheckpoint::facts() const {
   bool manifest = !manifests_.empty();
   try {
-    for (const std::string& name : manifests_)
-      (void)open_file_beneath(open_files_.root(), name, Links::kFollow);
+    for (const std::string& name : manifests_) (void)open_files_.root().open(name);
   } catch (const Error&) {
     manifest = false;
   }

@@ -9,6 +9,7 @@
 
 #include "base/pod_vector.h"
 #include "cairn/checkpoint.h"
+#include "checkpoint/formats.h"
 #include "checkpoint/open_files.h"
 #include "checkpoint/open_items.h"
 #include "reading/source_checks.h"
@@ -43,10 +44,10 @@ std::vector<std::pair<std::string, std::string>> dcp_facts(const DcpFactsInput& 
 // The rank in "__{rank}_{n}.distcp" or "__{rank}.metadata"; nullopt for other names.
 std::optional<std::uint64_t> rank_in_name(std::string_view name);
 
-class DcpCheckpoint final : public Checkpoint {
+class DcpCheckpoint final : public StoredCheckpoint {
  public:
   // `manifests` are the names of those that the metadata files ask for.
-  DcpCheckpoint(std::shared_ptr<const Directory> directory, Metadata metadata,
+  DcpCheckpoint(std::shared_ptr<const FileSystem> folder, Metadata metadata,
                 std::vector<std::string> metadata_files, const Limits& limits,
                 std::vector<std::string> manifests = {}, std::shared_ptr<SourceChecks> checks = nullptr);
 
@@ -60,8 +61,7 @@ class DcpCheckpoint final : public Checkpoint {
   Tensor read_at(std::size_t tensor, const Selection& selection) const override;
   void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const override;
   Value object(std::string_view name) const override;
-  // An object as it is stored, its transforms undone: a whole archive of torch.save.
-  std::shared_ptr<const ByteSource> object_archive(std::string_view name) const;
+  std::shared_ptr<const ByteSource> object_archive(std::string_view name) const override;
 
  private:
   class Reader;

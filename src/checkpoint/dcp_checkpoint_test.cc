@@ -15,7 +15,7 @@ struct Dcp : testing::Test {
   DcpMaker maker{folder};
 
   std::unique_ptr<Checkpoint> open() {
-    return std::make_unique<DcpCheckpoint>(Directory::open(folder.path()), maker.metadata,
+    return std::make_unique<DcpCheckpoint>(posix_file_system(folder.path()), maker.metadata,
                                            std::vector<std::string>{".metadata"}, Limits{});
   }
   // "w": 0..15 as 4x4, the upper half in one file and the lower in another.

@@ -29,7 +29,7 @@ TEST_F(RankLocal, JoinsChunksAndCountsReplicasOnce) {
   std::vector<Metadata> ranks;
   ranks.push_back(rank(0));
   ranks.push_back(rank(1));
-  const DcpCheckpoint checkpoint(Directory::open(folder.path()), merge_rank_local(std::move(ranks)),
+  const DcpCheckpoint checkpoint(posix_file_system(folder.path()), merge_rank_local(std::move(ranks)),
                                  {"__0.metadata", "__1.metadata"}, Limits{});
   ASSERT_EQ(checkpoint.tensors().size(), 2u);
   EXPECT_EQ(checkpoint.tensors()[0].chunks, 2u);
@@ -45,7 +45,7 @@ TEST_F(RankLocal, JoinsChunksAndCountsReplicasOnce) {
 TEST_F(RankLocal, WhatARankHasItselfIsItsOwn) {
   std::vector<Metadata> ranks;
   for (const int number : {0, 1}) ranks.push_back(rank(number));
-  const DcpCheckpoint seen(Directory::open(folder.path()), merge_for_rank(ranks, 1),
+  const DcpCheckpoint seen(posix_file_system(folder.path()), merge_for_rank(ranks, 1),
                            {"__0.metadata", "__1.metadata"}, Limits{});
   EXPECT_EQ(seen.object("step"), Value(1));
   EXPECT_EQ(seen.chunks(*seen.find_tensor("same")).front().file, "__1_0.distcp");

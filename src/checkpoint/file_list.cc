@@ -16,33 +16,29 @@ std::string folder_in_checkpoint(const std::string& name) {
   return slash == name.npos ? "" : name.substr(0, slash);
 }
 
-std::vector<DirectoryEntry> list_folder(const Directory& directory, const std::string& folder) {
+std::vector<FileEntry> list_folder(const FileSystem& files, const std::string& folder) {
   try {
-    return directory.list(folder);
+    return files.entries(folder);
   } catch (const Error& e) {
-    // A name that could lead out of the directory is not followed even to look; its file is missing.
+    // A name that could lead out of the folder is not followed even to look; its file is missing.
     if (e.code() == ErrorCode::kCorrupt) return {};
     throw;
   }
 }
 
-bool is_file(const DirectoryEntry& entry, Links links) {
-  return links == Links::kFollow ? entry.leads_to_file : entry.kind == DirectoryEntry::Kind::kFile;
-}
-
 }  // namespace
 
-void add_directory_listing(const Directory& directory, Links links, std::vector<FileSummary>& files) {
+void add_listing(const FileSystem& folder, std::vector<FileSummary>& files) {
   std::set<std::string> folders{""};
   MapByName<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < files.size(); ++i) {
     folders.insert(folder_in_checkpoint(files[i].name));
     by_name.emplace(files[i].name, i);
   }
-  for (const std::string& folder : folders) {
-    for (DirectoryEntry& entry : list_folder(directory, folder)) {
-      if (!is_file(entry, folder.empty() ? links : Links::kRefuse)) continue;
-      std::string name = folder.empty() ? std::move(entry.name) : folder + "/" + entry.name;
+  for (const std::string& beneath : folders) {
+    for (FileEntry& entry : list_folder(folder, beneath)) {
+      if (entry.kind != FileEntry::Kind::kFile) continue;
+      std::string name = beneath.empty() ? std::move(entry.name) : beneath + "/" + entry.name;
       const auto known = by_name.find(name);
       if (known == by_name.end()) {
         files.push_back({std::move(name), entry.size, 0, false});

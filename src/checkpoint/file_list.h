@@ -4,14 +4,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/directory.h"
 #include "cairn/checkpoint.h"
+#include "cairn/storage.h"
 
 namespace cairn {
 
-// Completes `files` (names and `needed`, each referenced) with the sizes found in the directory, and adds
-// the files that nobody refers to. One listing for each folder that is named; links count as missing
-// unless they are followed.
-void add_directory_listing(const Directory& directory, Links links, std::vector<FileSummary>& files);
+// Completes `files` (names and `needed`, each referenced) with the sizes found in the folder, and adds the
+// files that nobody refers to. One listing for each folder that is named.
+void add_listing(const FileSystem& folder, std::vector<FileSummary>& files);
 
 }  // namespace cairn

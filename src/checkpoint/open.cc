@@ -1,10 +1,7 @@
 // Finds out what a path is, and the parts of Checkpoint that all formats share.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 
 #include "base/bytes.h"
@@ -19,20 +16,20 @@
 namespace cairn {
 namespace {
 
-bool has_file(const std::vector<DirectoryEntry>& entries, std::string_view name) {
+bool has_file(const std::vector<FileEntry>& entries, std::string_view name) {
   return std::any_of(entries.begin(), entries.end(), [&](const auto& e) { return e.name == name; });
 }
 
-bool has_ending(const std::vector<DirectoryEntry>& entries, std::string_view ending) {
+bool has_ending(const std::vector<FileEntry>& entries, std::string_view ending) {
   return std::any_of(entries.begin(), entries.end(), [&](const auto& e) {
-    return e.kind != DirectoryEntry::Kind::kDirectory && e.name.ends_with(ending);
+    return e.kind != FileEntry::Kind::kFolder && e.name.ends_with(ending);
   });
 }
 
 // "__0.metadata", "__1.metadata", ... in rank order.
-std::vector<std::string> rank_local_metadata(const std::vector<DirectoryEntry>& entries) {
+std::vector<std::string> rank_local_metadata(const std::vector<FileEntry>& entries) {
   std::vector<std::pair<std::uint64_t, std::string>> found;
-  for (const DirectoryEntry& entry : entries) {
+  for (const FileEntry& entry : entries) {
     const auto rank = rank_in_name(entry.name);
     if (rank && entry.name.ends_with(".metadata")) found.emplace_back(*rank, entry.name);
   }
@@ -42,62 +39,46 @@ std::vector<std::string> rank_local_metadata(const std::vector<DirectoryEntry>& 
   return names;
 }
 
-// ", but these in it do: 'step-10', 'step-20'": people often name the directory above.
-std::string checkpoints_below(const Directory& directory, const std::vector<DirectoryEntry>& entries) {
+// ", but these in it do: 'step-10', 'step-20'": people often name the folder above.
+std::string checkpoints_below(const FileSystem& folder, const std::vector<FileEntry>& entries) {
   constexpr std::size_t kMostLookedAt = 200, kMostNamed = 3;
   std::string names;
   std::size_t looked_at = 0, named = 0;
-  for (const DirectoryEntry& entry : entries) {
-    if (entry.kind != DirectoryEntry::Kind::kDirectory || ++looked_at > kMostLookedAt) continue;
-    struct stat status;
-    const std::string metadata = fmt::format("{}/{}/{}", directory.path(), entry.name, kMetadataFile);
-    if (::stat(metadata.c_str(), &status) != 0 || ++named > kMostNamed) continue;
+  for (const FileEntry& entry : entries) {
+    if (entry.kind != FileEntry::Kind::kFolder || ++looked_at > kMostLookedAt) continue;
+    if (!has_file(folder.entries(entry.name), kMetadataFile) || ++named > kMostNamed) continue;
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", entry.name);
   }
   return names.empty() ? "" : fmt::format("; beneath it there is one in {}", names);
 }
 
-[[noreturn]] void fail_unfinished(const Directory& directory) {
+[[noreturn]] void fail_unfinished(const FileSystem& folder) {
   throw Error(
       ErrorCode::kNotFound,
       "there are .distcp files here, but neither .metadata nor a rank's own __N.metadata: the save is still "
       "running, or it was stopped before it finished")
-      .in_file(directory.path());
+      .in_file(folder.root());
 }
 
-std::unique_ptr<Checkpoint> open_directory(const std::string& path, const Limits& limits,
-                                           const std::shared_ptr<SourceChecks>& checks) {
-  const std::shared_ptr<const Directory> directory = Directory::open(path);
-  struct stat status;
+std::unique_ptr<StoredCheckpoint> open_folder(const std::shared_ptr<const FileSystem>& folder,
+                                              const Limits& limits,
+                                              const std::shared_ptr<SourceChecks>& checks) {
   // A checkpoint may have ten thousand files; .metadata is looked for before they are listed.
-  if (::fstatat(directory->descriptor(), kMetadataFile.data(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
-    return open_dcp(directory, {std::string(kMetadataFile)}, limits, checks);
-  }
-  if (errno != ENOENT) {
-    const int os_error = errno;
-    throw Error(ErrorCode::kIo, "cannot look at the file")
-        .in_file(fmt::format("{}/{}", path, kMetadataFile))
-        .with_errno(os_error);
-  }
-  const std::vector<DirectoryEntry> entries = directory->list();
+  if (folder->version_of(kMetadataFile) || folder->stat(kMetadataFile))
+    return open_dcp(folder, {std::string(kMetadataFile)}, limits, checks);
+  const std::vector<FileEntry> entries = folder->entries();
+  if (has_file(entries, kMetadataFile)) return open_dcp(folder, {std::string(kMetadataFile)}, limits, checks);
   const std::vector<std::string> rank_local = rank_local_metadata(entries);
-  if (!rank_local.empty()) return open_dcp(directory, rank_local, limits, checks);
-  if (has_file(entries, kIndexFile) || has_ending(entries, ".safetensors")) {
-    return open_hugging_face(directory, limits);
-  }
-  if (has_ending(entries, ".distcp")) fail_unfinished(*directory);
+  if (!rank_local.empty()) return open_dcp(folder, rank_local, limits, checks);
+  if (has_file(entries, kIndexFile) || has_ending(entries, ".safetensors"))
+    return open_hugging_face(folder, limits);
+  if (has_ending(entries, ".distcp")) fail_unfinished(*folder);
   throw Error(
       ErrorCode::kUnsupported,
       fmt::format(
           "no checkpoint in this directory: looked for .metadata, __N.metadata, {} and *.safetensors{}",
-          kIndexFile, checkpoints_below(*directory, entries)))
-      .in_file(path);
-}
-
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == path.npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
+          kIndexFile, checkpoints_below(*folder, entries)))
+      .in_file(folder->root());
 }
 
 // The old torch formats, which TorchFile refuses with advice: a bare pickle, or a tar archive.
@@ -106,14 +87,15 @@ bool looks_like_legacy_torch(std::string_view head) {
   return pickle || (head.size() >= 262 && head.substr(257, 5) == "ustar");
 }
 
-std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limits& limits,
-                                             const std::shared_ptr<SourceChecks>& checks) {
-  const std::shared_ptr<const ByteSource> source = open_file(path);
+std::unique_ptr<StoredCheckpoint> open_single_file(const FileSystem& folder, const std::string& name,
+                                                   const Limits& limits,
+                                                   const std::shared_ptr<SourceChecks>& checks) {
+  const std::shared_ptr<const ByteSource> source = folder.open(name);
   std::string head(std::min<std::uint64_t>(source->size(), 512), '\0');
   source->read_at(0, std::as_writable_bytes(std::span(head)));
-  if (base_name(path).ends_with(".distcp")) {
+  if (name.ends_with(".distcp")) {
     throw Error(ErrorCode::kUnsupported, "this is one data file of a DCP checkpoint; open its directory")
-        .in_file(path);
+        .in_file(source->name());
   }
   // First, because the length may look like the beginning of a pickle (0x80 and a protocol's number). No
   // pickle looks like a length that fits the file.
@@ -124,7 +106,7 @@ std::unique_ptr<Checkpoint> open_single_file(const std::string& path, const Limi
   throw Error(
       ErrorCode::kUnsupported,
       "neither a torch.save archive (begins with PK) nor a safetensors file (a length, then a JSON header)")
-      .in_file(path);
+      .in_file(source->name());
 }
 
 bool is_metadata_name(std::string_view name) {
@@ -153,23 +135,34 @@ std::string_view name_of(Format format) {
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& path, const Limits& limits) {
-  return with_typed_errors([&] { return open_checkpoint(path, limits, nullptr); });
+std::unique_ptr<StoredCheckpoint> open_place(const Place& place, const Limits& limits,
+                                             const std::shared_ptr<SourceChecks>& checks) {
+  if (place.is_folder() || is_metadata_name(place.name)) return open_folder(place.files, limits, checks);
+  return open_single_file(*place.files, place.name, limits, checks);
 }
 
-std::unique_ptr<Checkpoint> open_checkpoint(const std::string& path, const Limits& limits,
-                                            const std::shared_ptr<SourceChecks>& checks) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) != 0) {
-    const int os_error = errno;
-    if (os_error == ENOENT || os_error == ENOTDIR) {
-      throw Error(ErrorCode::kNotFound, "no such file or directory").in_file(path);
-    }
-    throw Error(ErrorCode::kIo, "cannot open").in_file(path).with_errno(os_error);
-  }
-  if (S_ISDIR(status.st_mode)) return open_directory(path, limits, checks);
-  if (is_metadata_name(base_name(path))) return open_directory(folder_of(path), limits, checks);
-  return open_single_file(path, limits, checks);
+std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& url, const Limits& limits) {
+  return with_typed_errors([&] { return open_checkpoint(url, limits, nullptr); });
+}
+
+std::unique_ptr<Checkpoint> Checkpoint::open(std::shared_ptr<FileSystem> files, const std::string& name,
+                                             const Limits& limits) {
+  return with_typed_errors([&] {
+    const auto is_it = [&](const FileEntry& entry) {
+      return entry.name == name && entry.kind == FileEntry::Kind::kFolder;
+    };
+    const std::vector<FileEntry> entries = name.empty() ? std::vector<FileEntry>() : files->entries();
+    const bool is_folder = std::any_of(entries.begin(), entries.end(), is_it);
+    return open_place(is_folder ? Place{files->enter(name), ""} : Place{std::move(files), name}, limits,
+                      nullptr);
+  });
+}
+
+std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::string& url, const Limits& limits,
+                                                  const std::shared_ptr<SourceChecks>& checks) {
+  const Place place = find_place(url, kForReading);
+  if (place.files == nullptr) throw Error(ErrorCode::kNotFound, "no such file or directory").in_file(url);
+  return open_place(place, limits, checks);
 }
 
 Tensor Checkpoint::read(std::string_view tensor, const Selection& selection) const {

@@ -7,9 +7,9 @@
 
 namespace cairn {
 
-OpenFiles::OpenFiles(std::shared_ptr<const Directory> root, const Limits& limits, Links links,
-                     std::size_t capacity, Wrap wrap)
-    : root_(std::move(root)), limits_(limits), links_(links), capacity_(capacity), wrap_(std::move(wrap)) {}
+OpenFiles::OpenFiles(std::shared_ptr<const FileSystem> root, const Limits& limits, std::size_t capacity,
+                     Wrap wrap)
+    : root_(std::move(root)), limits_(limits), capacity_(capacity), wrap_(std::move(wrap)) {}
 
 std::shared_ptr<const ByteSource> OpenFiles::get(const std::string& name) const {
   {
@@ -23,7 +23,7 @@ std::shared_ptr<const ByteSource> OpenFiles::get(const std::string& name) const 
   // Outside the lock: a slow file system holds up only those who want this file. Two threads may open it
   // at the same time; the second one's is used from then on.
   check_relative_path(name, limits_);
-  std::shared_ptr<const ByteSource> file = open_file_beneath(*root_, name, links_);
+  std::shared_ptr<const ByteSource> file = root_->open(name);
   if (wrap_) file = wrap_(name, std::move(file));
   const std::lock_guard lock(mutex_);
   if (kept_.size() >= capacity_) drop_oldest();

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <string>
 
-#include "base/directory.h"
 #include "base/seeded_hash.h"
 #include "cairn/limits.h"
+#include "cairn/storage.h"
 
 namespace cairn {
 
@@ -21,14 +21,14 @@ class OpenFiles {
   using Wrap = std::function<std::shared_ptr<const ByteSource>(const std::string& name,
                                                                std::shared_ptr<const ByteSource> file)>;
 
-  OpenFiles(std::shared_ptr<const Directory> root, const Limits& limits, Links links = Links::kRefuse,
-            std::size_t capacity = 64, Wrap wrap = {});
+  OpenFiles(std::shared_ptr<const FileSystem> root, const Limits& limits, std::size_t capacity = 64,
+            Wrap wrap = {});
 
   // A file by its name in the checkpoint. Error kCorrupt for a name that could lead elsewhere, and
   // whatever opening it gives.
   std::shared_ptr<const ByteSource> get(const std::string& name) const;
 
-  const Directory& root() const { return *root_; }
+  const FileSystem& root() const { return *root_; }
   const Limits& limits() const { return limits_; }
 
  private:
@@ -38,9 +38,8 @@ class OpenFiles {
   };
   void drop_oldest() const;
 
-  std::shared_ptr<const Directory> root_;
+  std::shared_ptr<const FileSystem> root_;
   Limits limits_;
-  Links links_;
   std::size_t capacity_;
   Wrap wrap_;
   mutable std::mutex mutex_;

@@ -205,7 +205,7 @@ TEST(Open, IsReadByManyThreadsAtOnce) {
 TEST(OpenFiles, OpensAFileOnceAndDropsTheOldestWhenFull) {
   const TestFolder folder;
   for (const char* name : {"a", "b", "c"}) folder.write(name, name);
-  const OpenFiles files(Directory::open(folder.path()), {}, Links::kRefuse, 2);
+  const OpenFiles files(posix_file_system(folder.path()), {}, 2);
   const auto a = files.get("a");
   EXPECT_EQ(files.get("a"), a);
   const auto b = files.get("b");

@@ -39,17 +39,17 @@ struct Piece {
   throw e;
 }
 
-class SafetensorsCheckpoint final : public Checkpoint {
+class SafetensorsCheckpoint final : public StoredCheckpoint {
  public:
   using OpenFile = std::function<std::shared_ptr<const ByteSource>(const std::string&)>;
 
   SafetensorsCheckpoint(Format format, std::vector<DataFile> files, SafetensorsIndex index,
-                        OpenFile open_file, std::shared_ptr<const Directory> directory, const Limits& limits)
+                        OpenFile open_file, std::shared_ptr<const FileSystem> folder, const Limits& limits)
       : format_(format),
         files_(std::move(files)),
         index_(std::move(index)),
         open_file_(std::move(open_file)),
-        directory_(std::move(directory)) {
+        folder_(std::move(folder)) {
     for (std::size_t i = 0; i < files_.size(); ++i) add_file(static_cast<std::uint32_t>(i), limits);
     positions_.clear();
     for (std::size_t i = 0; i < tensors_.size(); ++i) finish_tensor(i);
@@ -78,11 +78,11 @@ class SafetensorsCheckpoint final : public Checkpoint {
         needed = std::max(needed, entry.offset + entry.bytes);
       files.push_back({file.name, std::nullopt, needed, true});
     }
-    if (directory_ == nullptr) {
+    if (folder_ == nullptr) {
       files[0].size = files[0].needed;  // the header's reader has checked that the tensors fill the file
       return files;
     }
-    add_directory_listing(*directory_, Links::kFollow, files);
+    add_listing(*folder_, files);
     for (FileSummary& file : files) {
       if (file.name != kIndexFile) continue;
       file.referenced = true;
@@ -111,7 +111,12 @@ class SafetensorsCheckpoint final : public Checkpoint {
 
   Value object(std::string_view name) const override { fail_to_find_object(name); }
 
-  const SafetensorsIndex& index() const { return index_; }
+  Facts missing_tensors() const override {
+    Facts missing;
+    for (const auto& [tensor, file] : index_.weight_map)
+      if (!find_tensor(tensor)) missing.emplace_back(tensor, file);
+    return missing;
+  }
 
  private:
   class Reader;
@@ -218,7 +223,7 @@ class SafetensorsCheckpoint final : public Checkpoint {
   std::vector<DataFile> files_;
   SafetensorsIndex index_;
   OpenFile open_file_;
-  std::shared_ptr<const Directory> directory_;  // null for a single file
+  std::shared_ptr<const FileSystem> folder_;  // null for a single file
   std::vector<TensorSummary> tensors_;
   std::vector<std::vector<Piece>> pieces_;              // by tensor
   std::vector<ObjectSummary> objects_;                  // there are none
@@ -285,17 +290,8 @@ std::vector<std::string> files_of(const SafetensorsIndex& index) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> missing_tensors(const Checkpoint& checkpoint) {
-  std::vector<std::pair<std::string, std::string>> missing;
-  const auto* directory = dynamic_cast<const SafetensorsCheckpoint*>(&checkpoint);
-  if (directory == nullptr) return missing;
-  for (const auto& [tensor, file] : directory->index().weight_map)
-    if (!checkpoint.find_tensor(tensor)) missing.emplace_back(tensor, file);
-  return missing;
-}
-
-std::unique_ptr<Checkpoint> open_safetensors(const std::shared_ptr<const ByteSource>& source,
-                                             const Limits& limits) {
+std::unique_ptr<StoredCheckpoint> open_safetensors(const std::shared_ptr<const ByteSource>& source,
+                                                   const Limits& limits) {
   std::vector<DataFile> files;
   files.push_back({std::string(base_name(source->name())), read_header(*source, limits), false});
   const auto open_file = [source](const std::string&) { return source; };
@@ -303,17 +299,15 @@ std::unique_ptr<Checkpoint> open_safetensors(const std::shared_ptr<const ByteSou
                                                  open_file, nullptr, limits);
 }
 
-std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> directory,
-                                              const Limits& limits) {
-  // The files of a model in Hugging Face's cache are links into its store of blobs, so links are followed;
-  // only bare names get there.
-  const auto open_files = std::make_shared<OpenFiles>(directory, limits, Links::kFollow);
+std::unique_ptr<StoredCheckpoint> open_hugging_face(std::shared_ptr<const FileSystem> folder,
+                                                    const Limits& limits) {
+  const auto open_files = std::make_shared<OpenFiles>(folder, limits);
   SafetensorsIndex index;
   std::vector<std::string> names;
-  for (const DirectoryEntry& entry : directory->list()) {
+  for (const FileEntry& entry : folder->entries()) {
     // Links that lead nowhere and pipes are not passed over: opening them says what is wrong.
-    const bool folder = entry.kind == DirectoryEntry::Kind::kDirectory;
-    if (entry.name.ends_with(".safetensors") && !folder) names.push_back(entry.name);
+    const bool is_folder = entry.kind == FileEntry::Kind::kFolder;
+    if (entry.name.ends_with(".safetensors") && !is_folder) names.push_back(entry.name);
     if (entry.name != kIndexFile) continue;
     const auto source = open_files->get(entry.name);
     try {
@@ -335,7 +329,7 @@ std::unique_ptr<Checkpoint> open_hugging_face(std::shared_ptr<const Directory> d
   }
   const auto open_file = [open_files](const std::string& name) { return open_files->get(name); };
   return std::make_unique<SafetensorsCheckpoint>(Format::kHuggingFace, std::move(files), std::move(index),
-                                                 open_file, std::move(directory), limits);
+                                                 open_file, std::move(folder), limits);
 }
 
 }  // namespace cairn

@@ -6,7 +6,6 @@
 
 #include "base/checked.h"
 #include "checkpoint/assemble.h"
-#include "checkpoint/checkpoint_source.h"
 #include "checkpoint/formats.h"
 #include "reading/source_checks.h"
 #include "reading/torch_elements.h"
@@ -31,7 +30,7 @@ std::vector<EntryView> entries_of(TorchFile& file) {
   });
 }
 
-class TorchCheckpoint final : public Checkpoint {
+class TorchCheckpoint final : public StoredCheckpoint {
  public:
   TorchCheckpoint(std::unique_ptr<TorchFile> file, const Limits& limits, std::shared_ptr<SourceChecks> checks)
       : file_(std::move(file)), limits_(limits), checks_(std::move(checks)), entries_(entries_of(*file_)) {
@@ -91,8 +90,7 @@ class TorchCheckpoint final : public Checkpoint {
 
   void read_into(std::size_t tensor, const Selection& selection, const TensorView& to) const override;
 
-  const TorchFile& file() const { return *file_; }
-  const std::vector<EntryView>& entries() const { return entries_; }
+  TorchParts torch_parts() const override { return {file_.get(), &entries_}; }
 
   Value object(std::string_view name) const override {
     for (std::size_t i = 0; i < objects_.size(); ++i) {
@@ -227,14 +225,9 @@ void TorchCheckpoint::read_into(std::size_t tensor, const Selection& selection, 
 
 }  // namespace
 
-TorchParts torch_parts(const Checkpoint& checkpoint) {
-  const auto* torch = dynamic_cast<const TorchCheckpoint*>(&checkpoint);
-  return torch == nullptr ? TorchParts{} : TorchParts{&torch->file(), &torch->entries()};
-}
-
-std::unique_ptr<Checkpoint> open_torch_checkpoint(std::shared_ptr<const ByteSource> source,
-                                                  const Limits& limits,
-                                                  std::shared_ptr<SourceChecks> checks) {
+std::unique_ptr<StoredCheckpoint> open_torch_checkpoint(std::shared_ptr<const ByteSource> source,
+                                                        const Limits& limits,
+                                                        std::shared_ptr<SourceChecks> checks) {
   const std::string name = source->name();
   try {
     auto file = TorchFile::open(std::move(source), {limits.torch_pickle_bytes, limits.zip_entries}, limits);

@@ -1,6 +1,7 @@
 #include "cairn/checkpoint.h"
 #include "testing/checkpoints.h"
 #include "testing/errors.h"
+#include "testing/open_file.h"
 
 namespace cairn {
 namespace {

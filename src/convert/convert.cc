@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "base/current_error.h"
@@ -19,6 +17,7 @@
 #include "convert/convert_write.h"
 #include "format/safetensors.h"
 #include "save/hf_publish.h"
+#include "storage/scratch.h"
 
 namespace cairn {
 namespace {
@@ -65,8 +64,8 @@ std::vector<std::string> drop_objects(std::vector<ConvertEntry>& entries, Format
 }
 
 // Tensors that the index of a directory promises and that are not there.
-void require_complete(const Checkpoint& checkpoint, const std::string& path) {
-  for (const auto& [tensor, file] : missing_tensors(checkpoint)) {
+void require_complete(const StoredCheckpoint& checkpoint, const std::string& path) {
+  for (const auto& [tensor, file] : checkpoint.missing_tensors()) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("the index says it is in '{}', which is missing or does not have it", file))
         .of_tensor(tensor)
@@ -103,10 +102,10 @@ OutputLayout lay_out(Format to, const std::vector<ConvertEntry>& entries, const 
 // What the index names that is going to be replaced. The source may be among it, and is only read.
 std::set<std::string> files_of_old_index(const FileSystem& files, const std::string& source) {
   std::set<std::string> old = named_by_index(files);
-  std::erase_if(old, [&](const std::string& name) {
-    std::error_code error;
-    return std::filesystem::equivalent(files.root() + "/" + name, source, error);
-  });
+  const Place place = find_place(source, kForReading);
+  if (!place.is_file()) return old;
+  const std::optional<std::string> read = place.files->version_of(place.name);
+  std::erase_if(old, [&](const std::string& name) { return read && files.version_of(name) == read; });
   return old;
 }
 
@@ -133,22 +132,14 @@ void convert_to_files(const std::string& path, const std::vector<ConvertEntry>& 
   report.verified = source.checks().verified() + written.source_checked;
 }
 
-// The nearest directory above the destination that is there.
-std::string directory_above(const std::string& destination) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  fs::path path = fs::absolute(destination, error).parent_path();
-  while (!fs::is_directory(path, error) && path.has_relative_path()) path = path.parent_path();
-  return path.string();
-}
-
 }  // namespace
 
 Format format_of_destination(const std::string& destination, const ConvertOptions& options) {
   if (options.to == Format::kSafetensors && !destination.ends_with(".safetensors"))
     return Format::kHuggingFace;
   if (options.to) return *options.to;
-  const std::string ending = std::filesystem::path(destination).extension().string();
+  const std::string name = split_url(destination).name;
+  const std::string ending = name.substr(std::min(name.rfind('.'), name.size()));
   if (ending == ".safetensors") return Format::kSafetensors;
   if (ending == ".pt" || ending == ".pth" || ending == ".bin" || ending == ".ckpt") return Format::kTorchFile;
   const bool sharded = options.shards > 0 || options.max_shard_size > 0 || !options.file_of.empty();
@@ -161,7 +152,7 @@ ConvertReport run_convert(const std::string& source, const std::string& destinat
                           const ConvertOptions& options) {
   check(options);
   const CheckpointSource from(source, {.memory_budget = options.memory_budget,
-                                       .spill_directory = directory_above(destination),
+                                       .spill_directory = scratch_directory(destination),
                                        .limits = options.limits});
   ConvertReport report;
   report.from = from.checkpoint().format();

@@ -1,9 +1,6 @@
 #include "convert/convert_place.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <system_error>
+#include <algorithm>
 
 #include "base/trial.h"
 #include "cairn/error.h"
@@ -12,49 +9,42 @@
 namespace cairn {
 namespace {
 
-namespace fs = std::filesystem;
+bool is_folder_format(Format format) { return format == Format::kDcp || format == Format::kHuggingFace; }
 
-bool is_directory_format(Format format) { return format == Format::kDcp || format == Format::kHuggingFace; }
-
-[[noreturn]] void fail_there(const std::string& path) {
+[[noreturn]] void fail_there(const std::string& url) {
   throw Error(ErrorCode::kConflict,
               "is there already: choose another destination, or overwrite it (--overwrite)")
-      .in_file(path);
+      .in_file(url);
 }
 
-// A model's directory may hold other things, like a tokenizer.
-bool has_model(const fs::path& directory) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name == kIndexFile || name == kMetadataFile || name.ends_with(".safetensors")) return true;
-  }
-  return false;
+// A model's folder may hold other things, like a tokenizer.
+bool has_model(const std::vector<FileEntry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const FileEntry& entry) {
+    return entry.name == kIndexFile || entry.name == kMetadataFile || entry.name.ends_with(".safetensors");
+  });
 }
 
-void require_free(const fs::path& path, Format format, const ConvertOptions& options) {
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(path, error);
-  if (status.type() == fs::file_type::not_found) return;
-  const bool directory = fs::is_directory(path, error);
-  if (directory != is_directory_format(format)) {
-    throw Error(ErrorCode::kConflict, directory ? "is a directory, and a file is to be written"
-                                                : "is a file, and a directory is to be written")
-        .in_file(path.string());
+void require_free(const Place& there, const std::string& url, Format format, const ConvertOptions& options) {
+  if (there.files == nullptr) return;
+  if (there.is_folder() != is_folder_format(format)) {
+    throw Error(ErrorCode::kConflict, there.is_folder() ? "is a directory, and a file is to be written"
+                                                        : "is a file, and a directory is to be written")
+        .in_file(url);
   }
   if (options.overwrite) return;
-  if (format == Format::kHuggingFace) {
-    // Those who share a directory see to their own files.
-    if (!options.only_files && has_model(path)) fail_there(path.string());
-  } else if (!directory || !fs::is_empty(path, error)) {
-    fail_there(path.string());
-  }
+  if (!there.is_folder()) fail_there(url);
+  const std::vector<FileEntry> entries = there.files->entries();
+  // Those who share a model's folder see to their own files.
+  const bool free =
+      format == Format::kHuggingFace ? options.only_files || !has_model(entries) : entries.empty();
+  if (!free) fail_there(url);
 }
 
-void require_other(const std::string& source, const std::string& destination) {
-  std::error_code error;
-  if (!fs::equivalent(source, destination, error) || error) return;
-  throw Error(ErrorCode::kInvalidArgument, "the destination is the source").in_file(destination);
+bool is_same(const Place& a, const Place& b) {
+  if (a.files == nullptr || b.files == nullptr || a.is_folder() != b.is_folder()) return false;
+  if (a.is_folder()) return a.files->identity() == b.files->identity();
+  const auto version = a.files->version_of(a.name);
+  return version && version == b.files->version_of(b.name);
 }
 
 }  // namespace
@@ -62,35 +52,27 @@ void require_other(const std::string& source, const std::string& destination) {
 ConvertPlace::ConvertPlace(const std::string& source, const std::string& destination, Format format,
                            const ConvertOptions& options) {
   if (destination.empty()) throw Error(ErrorCode::kInvalidArgument, "the destination has no name");
-  fs::path path = fs::path(destination);
-  while (path.has_relative_path() && !path.has_filename()) path = path.parent_path();  // "a/" is "a"
-  require_other(source, path.string());
-  require_free(path, format, options);
-  if (!is_directory_format(format)) {
-    file_name_ = path.filename().string();
-    path = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  }
-  directory_ = path.string();
+  const Place there = find_place(destination, kForReading);
+  if (is_same(find_place(source, kForReading), there))
+    throw Error(ErrorCode::kInvalidArgument, "the destination is the source").in_file(destination);
+  require_free(there, destination, format, options);
+  folder_ = destination;
+  if (is_folder_format(format)) return;
+  UrlParts parts = split_url(destination);
+  folder_ = std::move(parts.folder);
+  file_name_ = std::move(parts.name);
 }
 
 const std::shared_ptr<FileSystem>& ConvertPlace::files() {
   if (files_ != nullptr) return files_;
-  std::error_code error;
-  for (fs::path step = fs::absolute(directory_); !fs::exists(step, error) && step.has_relative_path();
-       step = step.parent_path())
-    made_.push_back(step.string());
-  files_ = posix_file_system(directory_, {.create = true});
+  files_ = file_system_of(folder_, {.create = true});
   CAIRN_POINT("convert.place_made");
   return files_;
 }
 
 ConvertPlace::~ConvertPlace() {
-  if (keep_) return;
-  files_.reset();
-  // Directories that were made here go, unless somebody else uses them by now. Perhaps memory ran out: this
-  // needs none.
-  for (const std::string& step : made_)
-    if (::rmdir(step.c_str()) != 0) return;
+  // Folders that were made here go, unless somebody else uses them by now.
+  if (!keep_ && files_ != nullptr) files_->remove_made_folders();
 }
 
 }  // namespace cairn

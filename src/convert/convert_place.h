@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "cairn/checkpoint.h"
 #include "cairn/convert.h"
@@ -11,7 +10,7 @@
 
 namespace cairn {
 
-// Makes the directories that are missing, and takes them away again when the conversion fails.
+// Makes the folders that are missing, and takes them away again when the conversion fails.
 class ConvertPlace {
  public:
   // Error kConflict when something is there and may not be replaced, kInvalidArgument when it is the source.
@@ -21,17 +20,16 @@ class ConvertPlace {
   ConvertPlace& operator=(const ConvertPlace&) = delete;
   ~ConvertPlace();
 
-  // Of a file: its name in files(). Of a directory: empty.
+  // Of a file: its name in files(). Of a folder: empty.
   const std::string& file_name() const { return file_name_; }
-  // The directory of the file, or the directory itself. Made on the first call.
+  // The folder of the file, or the folder itself. Made on the first call.
   const std::shared_ptr<FileSystem>& files();
 
   void keep() { keep_ = true; }
 
  private:
-  std::string directory_;
+  std::string folder_;
   std::string file_name_;
-  std::vector<std::string> made_;  // directories that were not there before, the deepest first
   bool keep_ = false;
   std::shared_ptr<FileSystem> files_;
 };

@@ -14,6 +14,7 @@
 #include "testing/dcp.h"
 #include "testing/errors.h"
 #include "testing/folder.h"
+#include "testing/open_file.h"
 
 namespace cairn {
 namespace {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <utility>
 #include <vector>
@@ -30,7 +29,7 @@ std::string escaped(std::string_view name) {
 }
 
 void require_shards(const Checkpoint& checkpoint, const std::string& path) {
-  const auto files = posix_file_system(path, {.follow_links = true});
+  const auto files = file_system_of(path, {.follow_links = true});
   for (const FileSummary& file : checkpoint.files()) {
     if (!file.referenced || !file.name.ends_with(kSafetensorsEnding)) continue;
     const SafetensorsHeader header = read_safetensors_header(*files->open(file.name));
@@ -135,12 +134,11 @@ class Consolidation {
     try {
       int largest = 1;
       for (const auto& [name, file] : convert_.file_of) largest = std::max(largest, file);
-      for (const int file : files) {
-        std::error_code ignored;
-        std::filesystem::remove(std::filesystem::path(destination_) / hf_file_name(file, largest), ignored);
-      }
+      const auto there = file_system_of(destination_);
+      for (const int file : files)
+        if (there->stat(hf_file_name(file, largest))) there->remove(hf_file_name(file, largest));
     } catch (...) {
-      // No memory: what failed elsewhere is told all the same.
+      // What failed elsewhere is told all the same.
     }
   }
 

@@ -7,7 +7,7 @@
 #include "format/manifest.h"
 
 namespace cairn {
-namespace {
+namespace checksum_stream_test {
 
 std::string random_bytes(std::mt19937& random, std::size_t n) {
   std::string bytes(n, '\0');
@@ -105,5 +105,5 @@ TEST(ChecksumStream, RefusesMisuse) {
   EXPECT_THROW(stream.finish("f"), Error);
 }
 
-}  // namespace
+}  // namespace checksum_stream_test
 }  // namespace cairn

@@ -7,7 +7,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace dcp_metadata_test {
 
 // A checkpoint of `tensors` tensors, each cut into `chunks` rows over as many files.
 Metadata sample(int tensors, int chunks) {
@@ -270,5 +270,5 @@ TEST(PathMap, KeepsNamesAndNumbersApart) {
   EXPECT_EQ(paths.find("b"), std::nullopt);
 }
 
-}  // namespace
+}  // namespace dcp_metadata_test
 }  // namespace cairn

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace cairn {
-namespace {
+namespace hf_names_test {
 
 TEST(HfNames, AreThoseOfDcp) {
   EXPECT_EQ(hf_file_name(1, 4), "model-00001-of-00004.safetensors");
@@ -20,5 +20,5 @@ TEST(HfNames, AShardIsKnownByItsName) {
     EXPECT_FALSE(is_hf_shard(name)) << name;
 }
 
-}  // namespace
+}  // namespace hf_names_test
 }  // namespace cairn

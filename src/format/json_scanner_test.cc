@@ -5,7 +5,7 @@
 #include <optional>
 
 namespace cairn {
-namespace {
+namespace json_scanner_test {
 
 std::optional<std::string> string_of(std::string_view json) {
   try {
@@ -133,5 +133,5 @@ TEST(JsonString, EscapesAsTheReferencesDo) {
   EXPECT_EQ(string_of(ascii), text);
 }
 
-}  // namespace
+}  // namespace json_scanner_test
 }  // namespace cairn

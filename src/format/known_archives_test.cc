@@ -6,7 +6,7 @@
 #include "cairn/error.h"
 
 namespace cairn {
-namespace {
+namespace known_archives_test {
 
 std::string archive_of(int seed, const Shape& shape = {4, 8}) {
   Tensor tensor = Tensor::empty(DType::kFloat32, shape);
@@ -91,5 +91,5 @@ TEST(KnownArchives, RemembersOnlyWhatIsOneTensor) {
   EXPECT_TRUE(remembered(Value(Tensor::zeros(DType::kFloat32, {}))));
 }
 
-}  // namespace
+}  // namespace known_archives_test
 }  // namespace cairn

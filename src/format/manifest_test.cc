@@ -6,7 +6,7 @@
 #include "cairn/error.h"
 
 namespace cairn {
-namespace {
+namespace manifest_test {
 
 SaveId save_id() {
   SaveId id;
@@ -206,5 +206,5 @@ TEST(ManifestWriter, RefusesWhatTheReaderWould) {
   EXPECT_THROW(writer.add({"a", 0, {}, {}, {}}), Error);
 }
 
-}  // namespace
+}  // namespace manifest_test
 }  // namespace cairn

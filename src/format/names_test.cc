@@ -9,7 +9,7 @@
 #include "format/safetensors.h"
 
 namespace cairn {
-namespace {
+namespace names_test {
 
 std::optional<std::size_t> duplicate_in(const std::vector<std::string>& names) {
   return find_duplicate(names.size(), [&](std::size_t i) { return std::string_view(names[i]); });
@@ -65,5 +65,5 @@ TEST(RelativePath, RefusesMoreThanTheLimits) {
   EXPECT_FALSE(accepts(deep + "/a", ErrorCode::kLimit));
 }
 
-}  // namespace
+}  // namespace names_test
 }  // namespace cairn

@@ -6,7 +6,7 @@
 #include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
-namespace {
+namespace pickle_programs_test {
 
 using namespace std::literals;
 
@@ -158,5 +158,5 @@ TEST(PickleMachine, ABrokenInstructionIsNone) {
   EXPECT_FALSE(decode("ca\nb"sv, 0));
 }
 
-}  // namespace
+}  // namespace pickle_programs_test
 }  // namespace cairn::pickle

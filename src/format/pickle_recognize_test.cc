@@ -7,7 +7,7 @@
 #include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
-namespace {
+namespace pickle_recognize_test {
 
 using namespace std::literals;
 
@@ -149,5 +149,5 @@ TEST(PickleRecognize, FramesThatEndAnywhereAreReadTheSameWay) {
   EXPECT_EQ(fine, 1 + 7 * kClasses + 2);  // where an opcode ends
 }
 
-}  // namespace
+}  // namespace pickle_recognize_test
 }  // namespace cairn::pickle

@@ -6,7 +6,7 @@
 #include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
-namespace {
+namespace pickle_test {
 
 using namespace std::string_literals;
 
@@ -276,5 +276,5 @@ TEST(Disassemble, StopsAtABrokenPlaceAndAtTheLineLimit) {
   EXPECT_EQ(disassemble(as_bytes(program("NNNN")), 2), "     0: PROTO 2\n     2: NONE\n... 4 more bytes\n");
 }
 
-}  // namespace
+}  // namespace pickle_test
 }  // namespace cairn::pickle

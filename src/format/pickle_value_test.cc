@@ -5,7 +5,7 @@
 #include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
-namespace {
+namespace pickle_value_test {
 
 using namespace std::literals;
 
@@ -222,5 +222,5 @@ TEST(PickleValue, AClassHasANameOfAtMost512Bytes) {
   EXPECT_EQ(refusal(named(1, 513)), ErrorCode::kLimit);
 }
 
-}  // namespace
+}  // namespace pickle_value_test
 }  // namespace cairn::pickle

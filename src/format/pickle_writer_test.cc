@@ -7,7 +7,7 @@
 #include "testing/pickle_programs.h"
 
 namespace cairn::pickle {
-namespace {
+namespace pickle_writer_test {
 
 using namespace std::literals;
 
@@ -106,5 +106,5 @@ TEST(PickleWriter, MemoNumbersGrowFromOneByteToFour) {
   EXPECT_TRUE(put.ends_with("256r\0\1\0\0"sv));
 }
 
-}  // namespace
+}  // namespace pickle_writer_test
 }  // namespace cairn::pickle

@@ -5,7 +5,7 @@
 #include "format/safetensors.h"
 
 namespace cairn {
-namespace {
+namespace safetensors_index_test {
 
 SafetensorsIndex parse(std::string_view json, const Limits& limits = {}) {
   return read_safetensors_index(*memory_source(as_bytes(json)), limits);
@@ -105,5 +105,5 @@ TEST(SafetensorsIndex, WritesWhatPythonsJsonWrites) {
   EXPECT_THROW(write_safetensors_index(index), Error);
 }
 
-}  // namespace
+}  // namespace safetensors_index_test
 }  // namespace cairn

@@ -7,7 +7,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace safetensors_test {
 
 std::string file_of(std::string_view header, std::size_t data_bytes) {
   std::string file(8, '\0');
@@ -315,5 +315,5 @@ TEST(SafetensorsWrite, WritesAFileFromTensors) {
   EXPECT_THROW(write_safetensors(sink, {{"a", Tensor(view, a.owner())}}), Error);
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace cairn

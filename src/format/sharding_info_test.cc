@@ -3,7 +3,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace sharding_info_test {
 
 TEST(ShardingInfo, ReadsOffsetsByName) {
   const auto info =
@@ -59,5 +59,5 @@ TEST(ShardingInfo, ReadsWhatItWrites) {
   EXPECT_EQ(offsets.at("scalar"), Shape());
 }
 
-}  // namespace
+}  // namespace sharding_info_test
 }  // namespace cairn

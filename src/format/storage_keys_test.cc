@@ -7,7 +7,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace storage_keys_test {
 
 using namespace std::string_literals;
 using namespace std::string_view_literals;
@@ -88,5 +88,5 @@ TEST(StorageKeys, OfAnotherFormAreRefused) {
   EXPECT_EQ(error_of([] { storage_keys("\x80\2K\1"sv); }).code(), ErrorCode::kCorrupt);
 }
 
-}  // namespace
+}  // namespace storage_keys_test
 }  // namespace cairn

@@ -8,7 +8,7 @@
 #include "format/torch_file.h"
 
 namespace cairn {
-namespace {
+namespace tensor_blob_test {
 
 Tensor counted(DType dtype, Shape shape) {
   Tensor tensor = Tensor::empty(dtype, std::move(shape));
@@ -77,5 +77,5 @@ TEST(TensorBlob, AnExpandedTensorIsStoredInFull) {
   EXPECT_EQ(TensorBlob(wide).data_bytes(), 24U);
 }
 
-}  // namespace
+}  // namespace tensor_blob_test
 }  // namespace cairn

@@ -11,7 +11,7 @@
 #include "testing/torch_archive.h"
 
 namespace cairn {
-namespace {
+namespace torch_file_test {
 
 using namespace torch_archive;
 
@@ -161,5 +161,5 @@ TEST(TorchFile, StorageWithoutChecksumIsTaken) {
   EXPECT_EQ(as_text(o.file->load().get<Tensor>().bytes()), kSixFloats);
 }
 
-}  // namespace
+}  // namespace torch_file_test
 }  // namespace cairn

@@ -9,7 +9,7 @@
 #include "testing/torch_archive.h"
 
 namespace cairn {
-namespace {
+namespace torch_leaves_test {
 
 using namespace torch_archive;
 
@@ -275,5 +275,5 @@ TEST(TorchLeaves, FlagThatIsNoBoolIsRefused) {
   expect_corrupt(s, "neither True nor False");
 }
 
-}  // namespace
+}  // namespace torch_leaves_test
 }  // namespace cairn

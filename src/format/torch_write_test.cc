@@ -12,7 +12,7 @@
 #include "format/torch_storages.h"
 
 namespace cairn {
-namespace {
+namespace torch_write_test {
 
 Tensor iota(DType dtype, Shape shape) {
   Tensor t = Tensor::empty(dtype, std::move(shape));
@@ -284,5 +284,5 @@ TEST(TorchDType, StorageClassesAndTypesAreInverse) {
   EXPECT_FALSE(is_untyped_storage_class("FloatStorage"));
 }
 
-}  // namespace
+}  // namespace torch_write_test
 }  // namespace cairn

@@ -6,12 +6,12 @@
 #include "testing/zip_plain_archive.h"
 
 namespace cairn {
-namespace {
+namespace zip_reader_test {
 
 using namespace zip_test;
 
 TEST(ZipReader, ReadsAnArchiveThatTorchWrote) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   const ZipReader zip = open(archive);
   ASSERT_EQ(zip.entries().size(), 5U);
   EXPECT_EQ(zip.top_folder(), "archive");
@@ -29,7 +29,7 @@ TEST(ZipReader, ReadsAnArchiveThatTorchWrote) {
 }
 
 TEST(ZipReader, FindTakesTheNameWithoutTheTopFolder) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   const ZipReader zip = open(archive);
   EXPECT_EQ(zip.find(".data/serialization_id"), &zip.entries()[4]);
   EXPECT_EQ(zip.find("archive/data/0"), nullptr);
@@ -70,7 +70,7 @@ TEST(ZipReader, ReadsALargeArchiveThroughWindows) {
 }
 
 TEST(ZipReader, AcceptsSaturatedFieldsOfTheEndRecord) {
-  std::string archive = torch_archive();
+  std::string archive = small_archive();
   const std::size_t end = archive.size() - 22;
   archive = with<std::uint32_t>(with<std::uint32_t>(archive, end + 12, ~0U), end + 16, ~0U);
   EXPECT_EQ(open(with<std::uint32_t>(archive, end + 8, ~0U)).entries().size(), 5U);
@@ -93,7 +93,7 @@ TEST(ZipReader, RefusesCompressedDataThatIsNotWhatItClaims) {
 }
 
 TEST(ZipReader, TellsWhenARecordHasNoChecksum) {
-  std::string archive = with<std::uint32_t>(torch_archive(), 72, 0);  // descriptor
+  std::string archive = with<std::uint32_t>(small_archive(), 72, 0);  // descriptor
   archive = with<std::uint32_t>(archive, kDirectoryAt + 16, 0);
   const ZipReader zip = open(archive);
   EXPECT_FALSE(zip.verify(zip.entries()[0]));
@@ -104,7 +104,7 @@ TEST(ZipReader, TellsWhenARecordHasNoChecksum) {
 }
 
 TEST(ZipReader, ReadAndVerifyFindChangedData) {
-  std::string archive = torch_archive();
+  std::string archive = small_archive();
   archive[65] ^= 4;
   const ZipReader zip = open(archive);
   EXPECT_THROW(zip.read(zip.entries()[0], 4), Error);
@@ -112,7 +112,7 @@ TEST(ZipReader, ReadAndVerifyFindChangedData) {
 }
 
 TEST(ZipReader, ReadRefusesRecordsAboveTheCallersLimit) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   const ZipReader zip = open(archive);
   try {
     zip.read(*zip.find("byteorder"), 5);
@@ -122,5 +122,5 @@ TEST(ZipReader, ReadRefusesRecordsAboveTheCallersLimit) {
   }
 }
 
-}  // namespace
+}  // namespace zip_reader_test
 }  // namespace cairn

@@ -6,7 +6,7 @@
 #include "testing/zip_plain_archive.h"
 
 namespace cairn {
-namespace {
+namespace zip_record_test {
 
 using zip_test::deflate_raw;
 using zip_test::Plain;
@@ -73,5 +73,5 @@ TEST(ZipRecord, DataThatAreNotCompressedDataAreSaidToBeNone) {
   EXPECT_TRUE(mentions(e, "is not valid deflate data")) << e.what();
 }
 
-}  // namespace
+}  // namespace zip_record_test
 }  // namespace cairn

@@ -7,7 +7,7 @@
 #include "testing/zip_plain_archive.h"
 
 namespace cairn {
-namespace {
+namespace zip_refusal_test {
 
 using namespace zip_test;
 
@@ -17,11 +17,11 @@ constexpr ErrorCode kLimit = ErrorCode::kLimit;
 
 // The same name in the local header and in the directory; both have 13 bytes.
 std::string with_second_name(std::string_view name) {
-  return with_text(with_text(torch_archive(), 84 + 30, name), kSecondCentralAt + 46, name);
+  return with_text(with_text(small_archive(), 84 + 30, name), kSecondCentralAt + 46, name);
 }
 
 TEST(ZipReader, RefusesEveryTruncation) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   for (std::size_t n = 0; n < archive.size(); ++n) EXPECT_EQ(refusal(archive.substr(0, n)), kCorrupt) << n;
 }
 
@@ -31,19 +31,19 @@ TEST(ZipReader, SaysWhereTheEndRecordShouldBe) {
 }
 
 TEST(ZipReader, RefusesBytesBeforeAndAfter) {
-  EXPECT_EQ(refusal(torch_archive() + '\0'), kCorrupt);
-  EXPECT_EQ(refusal(std::string(1, '\0') + torch_archive()), kCorrupt);
-  EXPECT_EQ(refusal(torch_archive() + torch_archive()), kCorrupt);
+  EXPECT_EQ(refusal(small_archive() + '\0'), kCorrupt);
+  EXPECT_EQ(refusal(std::string(1, '\0') + small_archive()), kCorrupt);
+  EXPECT_EQ(refusal(small_archive() + small_archive()), kCorrupt);
 }
 
 TEST(ZipReader, RefusesACommentOfTheArchive) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, archive.size() - 2, 1) + "c"), kCorrupt);
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, archive.size() - 2, 1)), kCorrupt);
 }
 
 TEST(ZipReader, RefusesSeveralDisks) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   const std::size_t end = archive.size() - 22;
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, end + 4, 1)), kUnsupported);
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, end + 8, 4)), kUnsupported);
@@ -53,13 +53,13 @@ TEST(ZipReader, RefusesSeveralDisks) {
 }
 
 TEST(ZipReader, RefusesVersionsOfTheFormatThatNobodyReads) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_NO_THROW(open(with<std::uint8_t>(archive, kDirectoryAt + 6, 63)));
   EXPECT_EQ(refusal(with<std::uint8_t>(archive, kDirectoryAt + 6, 64)), kUnsupported);
 }
 
 TEST(ZipReader, RefusesEndRecordsThatDisagree) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   const std::size_t end = archive.size() - 22;
   const std::size_t end64 = end - 20 - 56;
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, end + 8, 0x00040004)), kCorrupt);
@@ -75,14 +75,14 @@ TEST(ZipReader, RefusesEndRecordsThatDisagree) {
 TEST(ZipReader, RefusesMoreRecordsThanAllowed) {
   ZipOptions options;
   options.max_entries = 4;
-  EXPECT_EQ(refusal(torch_archive(), options), kLimit);
+  EXPECT_EQ(refusal(small_archive(), options), kLimit);
   options.max_entries = 5;
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_EQ(open(archive, options).entries().size(), 5U);
 }
 
 TEST(ZipReader, RefusesMoreRecordsThanTheDirectoryCanHold) {
-  std::string archive = torch_archive();
+  std::string archive = small_archive();
   const std::size_t end = archive.size() - 22;
   archive = with<std::uint32_t>(archive, end + 8, ~0U);
   for (const std::size_t at : {end - 76 + 24, end - 76 + 32})
@@ -93,7 +93,7 @@ TEST(ZipReader, RefusesMoreRecordsThanTheDirectoryCanHold) {
 TEST(ZipReader, RefusesAnArchiveWithoutRecords) { EXPECT_EQ(refusal(Plain{}.build()), kCorrupt); }
 
 TEST(ZipReader, RefusesLessRecordsThanTheDirectoryHolds) {
-  std::string archive = torch_archive();
+  std::string archive = small_archive();
   const std::size_t end = archive.size() - 22;
   archive = with<std::uint32_t>(archive, end + 8, 0x00040004);
   for (const std::size_t at : {end - 76 + 24, end - 76 + 32}) archive = with<std::uint64_t>(archive, at, 4);
@@ -101,7 +101,7 @@ TEST(ZipReader, RefusesLessRecordsThanTheDirectoryHolds) {
 }
 
 TEST(ZipReader, RefusesBadDirectoryRecords) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, kDirectoryAt, 0)), kCorrupt);           // signature
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, kDirectoryAt + 28, 60000)), kCorrupt);  // name length
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, kDirectoryAt + 30, 3)), kCorrupt);      // extra length
@@ -109,12 +109,12 @@ TEST(ZipReader, RefusesBadDirectoryRecords) {
 }
 
 TEST(ZipReader, RefusesGapsAndOverlaps) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, kDirectoryAt + 42, 1)), kCorrupt);
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, kSecondCentralAt + 42, 0)), kCorrupt);  // twice the first
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, kSecondCentralAt + 42, 85)), kCorrupt);
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, kSecondCentralAt + 42, 1 << 30)), kCorrupt);
-  std::string hole = torch_archive();  // a hidden byte between the last record and the directory
+  std::string hole = small_archive();  // a hidden byte between the last record and the directory
   hole.insert(kDirectoryAt, 1, 'x');
   const std::size_t end = hole.size() - 22;
   hole = with<std::uint32_t>(hole, end + 16, kDirectoryAt + 1);
@@ -131,7 +131,7 @@ TEST(ZipReader, RefusesARecordThatRunsIntoTheDirectory) {
 }
 
 TEST(ZipReader, RefusesLocalHeadersThatAreNotTheDirectorys) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_EQ(refusal(with<std::uint32_t>(archive, 0, 0)), kCorrupt);
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, 6, 0x0008)), kCorrupt);
   EXPECT_EQ(refusal(with<std::uint16_t>(archive, 8, 8)), kCorrupt);
@@ -150,14 +150,14 @@ TEST(ZipReader, RefusesZeroSizesWithoutADescriptor) {
 }
 
 TEST(ZipReader, RefusesDescriptorsThatAreNotTheDirectorys) {
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   for (const std::size_t at : {68U, 72U, 76U, 80U})
     EXPECT_EQ(refusal(with<std::uint32_t>(archive, at, 99)), kCorrupt) << at;
 }
 
 TEST(ZipReader, RefusesExtraFieldsThatAreCutOff) {
-  EXPECT_EQ(refusal(with<std::uint16_t>(torch_archive(), 30 + 14 + 2, 1000)), kCorrupt);
-  EXPECT_EQ(refusal(with<std::uint16_t>(torch_archive(), 30 + 14 + 2, 13)), kCorrupt);
+  EXPECT_EQ(refusal(with<std::uint16_t>(small_archive(), 30 + 14 + 2, 1000)), kCorrupt);
+  EXPECT_EQ(refusal(with<std::uint16_t>(small_archive(), 30 + 14 + 2, 13)), kCorrupt);
 }
 
 TEST(ZipReader, ChecksTheZip64FieldOfLocalHeaders) {
@@ -223,9 +223,9 @@ TEST(ZipReader, RefusesNamesBeyondAsciiThatAreNotMarkedAsUtf8) {
 TEST(ZipReader, RefusesNamesLongerThanAllowed) {
   Limits limits;
   limits.zip_name_bytes = 29;
-  EXPECT_EQ(refusal(torch_archive(), {}, limits), kLimit);
+  EXPECT_EQ(refusal(small_archive(), {}, limits), kLimit);
   limits.zip_name_bytes = 30;
-  const std::string archive = torch_archive();
+  const std::string archive = small_archive();
   EXPECT_EQ(open(archive, {}, limits).entries().size(), 5U);
 }
 
@@ -264,14 +264,14 @@ TEST(ZipReader, RefusesStoredRecordsWithTwoSizes) {
 }
 
 TEST(ZipReader, RefusesAChecksumOnAnEmptyRecord) {
-  EXPECT_EQ(refusal(with<std::uint32_t>(torch_archive(), kSecondCentralAt + 16, 1)), kCorrupt);
+  EXPECT_EQ(refusal(with<std::uint32_t>(small_archive(), kSecondCentralAt + 16, 1)), kCorrupt);
 }
 
 // Whatever is changed, the answer is an Error or an archive whose records lie inside.
 TEST(ZipReader, AnswersChangedBytesWithATypedErrorOrSoundEntries) {
   constexpr unsigned kSeed = 20261115;
   std::mt19937 random(kSeed);
-  const std::string original = torch_archive();
+  const std::string original = small_archive();
   int accepted = 0;
   for (int round = 0; round < 20000; ++round) {
     std::string archive = original;
@@ -290,5 +290,5 @@ TEST(ZipReader, AnswersChangedBytesWithATypedErrorOrSoundEntries) {
   EXPECT_GT(accepted, 100);  // changes of data, padding and dates
 }
 
-}  // namespace
+}  // namespace zip_refusal_test
 }  // namespace cairn

@@ -53,10 +53,7 @@ class Loading {
         return std::string();
       });
     }
-    LoadResult result{report_, {}};
-    if (const auto* planner = dynamic_cast<const DefaultLoadPlanner*>(&planner_))
-      result.report = planner->report();
-    return result;
+    return {report_, planner_.report()};
   }
 
  private:
@@ -71,7 +68,7 @@ class Loading {
   StorageReader& reader() {
     if (reader_ == nullptr) {
       own_reader_ =
-          dcp_reader(posix_file_system(id_, {.follow_links = options_.read.follow_links}), options_.read);
+          dcp_reader(file_system_of(id_, {.follow_links = options_.read.follow_links}), options_.read);
       reader_ = own_reader_.get();
     }
     return *reader_;

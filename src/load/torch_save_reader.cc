@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "device/device_sender.h"
 #include "format/dcp_metadata.h"
 #include "reading/stored_item.h"
+#include "storage/scratch.h"
 #include "tensor/pieces.h"
 
 namespace cairn {
@@ -211,8 +211,8 @@ class TorchSaveReader final : public StorageReader {
  private:
   CheckpointSource& source() {
     if (source_ == nullptr) {
-      source_ = std::make_unique<CheckpointSource>(
-          path_, SourceOptions{.spill_directory = std::filesystem::temp_directory_path().string()});
+      source_ =
+          std::make_unique<CheckpointSource>(path_, SourceOptions{.spill_directory = scratch_directory()});
     }
     return *source_;
   }
@@ -231,9 +231,9 @@ class TorchSaveReader final : public StorageReader {
 
 }  // namespace
 
-std::unique_ptr<StorageReader> torch_save_reader(const std::string& path,
+std::unique_ptr<StorageReader> torch_save_reader(const std::string& url,
                                                  const TorchSaveReadOptions& options) {
-  return std::make_unique<TorchSaveReader>(path, options);
+  return std::make_unique<TorchSaveReader>(url, options);
 }
 
 }  // namespace cairn

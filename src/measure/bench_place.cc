@@ -57,19 +57,22 @@ std::uint64_t free_in_container() {
 
 }  // namespace
 
-BenchPlace::BenchPlace(const std::string& path) : path_(path) {
+BenchPlace::BenchPlace(const std::string& url) : path_(local_path_of(url).value_or("")) {
+  if (path_.empty() && !url.empty())
+    throw Error(ErrorCode::kUnsupported, "only what is on a disk can be measured: give a directory")
+        .in_file(url);
   std::error_code error;
-  if (fs::exists(path, error) && !fs::is_directory(path, error))
-    throw Error(ErrorCode::kConflict, "is no directory").in_file(path);
-  for (fs::path step = fs::absolute(path); !fs::exists(step, error) && step.has_relative_path();
+  if (fs::exists(path_, error) && !fs::is_directory(path_, error))
+    throw Error(ErrorCode::kConflict, "is no directory").in_file(path_);
+  for (fs::path step = fs::absolute(path_); !fs::exists(step, error) && step.has_relative_path();
        step = step.parent_path())
     if (step.has_filename()) made_ = step.string();
-  if (!made_.empty() && !fs::create_directories(path, error) && error)
-    fail("cannot make the directory", path, error);
-  const bool is_empty = fs::is_empty(path, error);
-  if (error) fail("cannot look into the directory", path, error);
+  if (!made_.empty() && !fs::create_directories(path_, error) && error)
+    fail("cannot make the directory", path_, error);
+  const bool is_empty = fs::is_empty(path_, error);
+  if (error) fail("cannot look into the directory", path_, error);
   if (!is_empty)
-    throw Error(ErrorCode::kConflict, "is not empty: give a new or an empty directory").in_file(path);
+    throw Error(ErrorCode::kConflict, "is not empty: give a new or an empty directory").in_file(path_);
 }
 
 BenchPlace::~BenchPlace() {

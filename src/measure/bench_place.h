@@ -9,7 +9,7 @@ namespace cairn {
 class BenchPlace {
  public:
   // Error(kConflict) when the directory is there and not empty.
-  explicit BenchPlace(const std::string& path);
+  explicit BenchPlace(const std::string& url);
   BenchPlace(const BenchPlace&) = delete;
   BenchPlace& operator=(const BenchPlace&) = delete;
   ~BenchPlace();

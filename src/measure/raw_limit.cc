@@ -13,9 +13,9 @@
 #include <mutex>
 #include <thread>
 
-#include "base/descriptor.h"
 #include "cairn/error.h"
 #include "cairn/storage.h"
+#include "storage/descriptor.h"
 #include "storage/page_cache.h"
 
 namespace cairn {

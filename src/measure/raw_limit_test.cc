@@ -6,8 +6,8 @@
 #include <atomic>
 #include <filesystem>
 
-#include "base/descriptor.h"
 #include "cairn/tensor.h"
+#include "storage/descriptor.h"
 #include "storage/page_cache.h"
 #include "testing/errors.h"
 #include "testing/folder.h"

@@ -7,7 +7,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace balance_test {
 
 using Names = std::vector<std::string>;
 
@@ -167,5 +167,5 @@ TEST(Split, RefusesRanksThatDifferOnTheItem) {
   EXPECT_EQ(e.rank(), 1);
 }
 
-}  // namespace
+}  // namespace balance_test
 }  // namespace cairn

@@ -5,7 +5,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace global_plan_test {
 
 PathMap paths(std::initializer_list<std::pair<const char*, Path>> entries) {
   PathMap map;
@@ -118,5 +118,5 @@ TEST(ComparePlans, LooksAtDtypesAndPathsToo) {
   EXPECT_FALSE(compare_save_plans(plan, SavePlan::unchanged()));
 }
 
-}  // namespace
+}  // namespace global_plan_test
 }  // namespace cairn

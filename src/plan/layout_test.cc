@@ -6,7 +6,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace layout_test {
 
 TEST(Layout, RanksAreNumberedRowByRow) {
   const Mesh mesh{2, 3};
@@ -79,5 +79,5 @@ TEST(Layout, PartsWithoutNumberAreALimit) {
   EXPECT_EQ(error_of([&] { (void)layout.parts({std::int64_t{1} << 50}, 0); }).code(), ErrorCode::kLimit);
 }
 
-}  // namespace
+}  // namespace layout_test
 }  // namespace cairn

@@ -114,6 +114,11 @@ TensorView DefaultLoadPlanner::transform_tensor(const ReadItem& item, const Tens
   return tensor.narrow({item.dest_offsets, item.lengths});
 }
 
+const LoadReport& LoadPlanner::report() const {
+  static const LoadReport kNothing;
+  return kNothing;
+}
+
 const LoadReport& DefaultLoadPlanner::report() const { return state_->report; }
 
 const LoadPlannerOptions& DefaultLoadPlanner::options() const { return state_->options; }

@@ -4,7 +4,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace load_planner_test {
 
 TensorStorageMetadata tensor(DType dtype, const Shape& size) {
   TensorStorageMetadata stored;
@@ -251,5 +251,5 @@ TEST(ShareReads, PlannerSharesOnlyWhenAsked) {
   EXPECT_EQ(once.create_global_plan({plan, plan})[0].shared.size(), 2U);
 }
 
-}  // namespace
+}  // namespace load_planner_test
 }  // namespace cairn

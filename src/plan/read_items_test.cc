@@ -9,7 +9,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace read_items_test {
 
 TensorStorageMetadata stored(std::vector<Box> chunks) {
   TensorStorageMetadata metadata;
@@ -113,5 +113,5 @@ TEST(ReadItems, ChunksThatDefeatTheCurveAreSearchedInAnotherOrder) {
   EXPECT_EQ(create_read_items_for_chunk_list("w", stored(chunks), wanted).size(), 2 * wanted.size());
 }
 
-}  // namespace
+}  // namespace read_items_test
 }  // namespace cairn

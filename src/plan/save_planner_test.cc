@@ -10,7 +10,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace save_planner_test {
 
 Tensor counting(DType dtype, Shape shape) {
   Tensor tensor = Tensor::zeros(dtype, std::move(shape));
@@ -316,5 +316,5 @@ TEST(PlanCache, KeepsTheWritersOldDataUnlessThereIsNew) {
   EXPECT_EQ(save(Value("new")), Value("new"));
 }
 
-}  // namespace
+}  // namespace save_planner_test
 }  // namespace cairn

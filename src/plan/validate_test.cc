@@ -8,7 +8,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace validate_test {
 
 using Kind = PlanProblem::Kind;
 
@@ -123,5 +123,5 @@ TEST(SlicesInOrder, AreSeenAndNothingElseIs) {
   EXPECT_FALSE(are_slices_in_order(shape, {{{0, 0}, {2, 2}}, {{2, 0}, {2, 4}}}));
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace cairn

@@ -11,7 +11,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace wire_limits_test {
 
 using namespace std::literals;
 
@@ -196,5 +196,5 @@ TEST(Wire, AWorldOfOneRankHasAPlan) {
   EXPECT_EQ(gather.take(), std::vector{small_plan()});
 }
 
-}  // namespace
+}  // namespace wire_limits_test
 }  // namespace cairn

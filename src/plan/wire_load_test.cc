@@ -6,7 +6,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace wire_load_test {
 
 LoadPlan rich_plan() {
   ReadItem tensor;
@@ -99,5 +99,5 @@ TEST(WireLoad, PathsDoNotTravel) {
   EXPECT_EQ(error_of([&] { encode_load_plan(plan, 1, 3); }).code(), ErrorCode::kUnsupported);
 }
 
-}  // namespace
+}  // namespace wire_load_test
 }  // namespace cairn

@@ -8,7 +8,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace wire_paths_test {
 
 using namespace std::literals;
 
@@ -124,5 +124,5 @@ TEST(WirePaths, WhatTheFlagsSayMustBeThere) {
   EXPECT_EQ(refusal(item, [](PlanHeader& h) { h.flags = 0; }), ErrorCode::kCorrupt);
 }
 
-}  // namespace
+}  // namespace wire_paths_test
 }  // namespace cairn

@@ -6,7 +6,7 @@
 #include "testing/errors.h"
 
 namespace cairn {
-namespace {
+namespace wire_results_test {
 
 WriteResult result_of(std::optional<std::int64_t> hint, std::int64_t size = 0, std::int64_t offset = 0,
                       std::int64_t length = 0) {
@@ -54,5 +54,5 @@ TEST(WireResults, AttributesAreADictOrNotThere) {
   EXPECT_EQ(error_of([&] { decoded(message); }).code(), ErrorCode::kCorrupt);
 }
 
-}  // namespace
+}  // namespace wire_results_test
 }  // namespace cairn

@@ -8,7 +8,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace wire_test {
 
 SavePlan rich_plan() {
   WriteItem hinted = rows_of("model.w", 2, 4, 8);
@@ -228,5 +228,5 @@ TEST(Wire, ResultsCutShortOrBentAreCorrupt) {
   EXPECT_GT(refused, 50);
 }
 
-}  // namespace
+}  // namespace wire_test
 }  // namespace cairn

@@ -8,7 +8,7 @@
 #include "testing/plans.h"
 
 namespace cairn {
-namespace {
+namespace write_items_test {
 
 TEST(WriteItems, GiveBackWhatWasPutIn) {
   WriteItem shard = rows_of("model.w", 2, 4, 8);
@@ -93,5 +93,5 @@ TEST(JoinTables, GivesEqualThingsEqualNumbersAcrossRanks) {
   EXPECT_NE(all[0].items.rows().rows[1].key(), all[1].items.rows().rows[0].key());
 }
 
-}  // namespace
+}  // namespace write_items_test
 }  // namespace cairn

@@ -1,18 +1,15 @@
 #include "reading/transforms.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
+#include <optional>
 #include <utility>
 
-#include "base/file_limit.h"
 #include "base/sink.h"
 #include "cairn/error.h"
 #include "format/zstd_decoder.h"
+#include "storage/scratch.h"
 
 namespace cairn {
 namespace {
@@ -46,65 +43,30 @@ void unzstd(const ByteSource& item, std::uint64_t max_bytes, ByteSink& sink) {
 
 #endif
 
-// A file without a name: it goes when it is closed.
-int open_nameless(const std::string& directory) {
-  int fd = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd >= 0) return fd;
-  std::string name = directory + "/.cairn-spill-XXXXXX";  // a file system that has none
-  fd = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd < 0) {
-    throw Error(ErrorCode::kIo, "cannot make a file for an item that is too large for the budget")
-        .in_file(directory)
-        .with_errno(errno);
-  }
-  ::unlink(name.c_str());
-  return fd;
-}
-
 // Bytes in memory up to a size, and all of them in a file beyond it.
 class SpillSink final : public ByteSink {
  public:
   SpillSink(std::uint64_t most_in_memory, const std::string& directory)
       : most_(most_in_memory), directory_(directory) {}
-  SpillSink(const SpillSink&) = delete;
-  SpillSink& operator=(const SpillSink&) = delete;
-  ~SpillSink() override {
-    if (fd_ >= 0) ::close(fd_);
-  }
 
   void append(ByteSpan bytes) override {
     memory_ += as_text(bytes);
     if (memory_.size() <= most_) return;
-    if (fd_ < 0) fd_ = open_nameless(directory_);
-    if (memory_.size() > largest_file() || spilt_ > largest_file() - memory_.size()) fail(EFBIG);
-    for (std::string_view rest = memory_; !rest.empty();) {
-      const ssize_t put = ::write(fd_, rest.data(), rest.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail(errno);
-      rest.remove_prefix(static_cast<std::size_t>(put));
-    }
-    spilt_ += memory_.size();
+    if (!file_) file_.emplace(directory_);
+    file_->append(as_bytes(memory_));
     memory_.clear();
     most_ = 0;  // from here on all goes to the file
   }
 
   std::shared_ptr<const ByteSource> take(const std::string& name) {
-    if (fd_ < 0) return source_of(std::move(memory_), name);
-    return source_of_descriptor(std::exchange(fd_, -1), name);
+    return file_ ? file_->take(name) : source_of(std::move(memory_), name);
   }
 
  private:
-  [[noreturn]] void fail(int os_error) const {
-    throw Error(ErrorCode::kIo, "cannot write an item that is too large for the budget")
-        .in_file(directory_)
-        .with_errno(os_error);
-  }
-
   std::uint64_t most_;
   const std::string& directory_;
   std::string memory_;
-  std::uint64_t spilt_ = 0;  // bytes in the file
-  int fd_ = -1;
+  std::optional<ScratchFile> file_;
 };
 
 void undo(const ByteSource& item, const std::string& transform, [[maybe_unused]] std::uint64_t max_bytes,

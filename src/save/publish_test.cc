@@ -5,6 +5,7 @@
 #include "checkpoint/dcp_names.h"
 #include "testing/errors.h"
 #include "testing/faulty.h"
+#include "testing/forwarding.h"
 
 namespace cairn {
 namespace {
@@ -183,32 +184,15 @@ TEST_F(Publish, NeitherWayOfSavingReplacesTheOtherUnasked) {
 }
 
 // Locks that keep nobody out, as between machines.
-class Unlocked final : public FileSystem {
+class Unlocked final : public ForwardingFileSystem {
  public:
-  explicit Unlocked(FileSystem& inner) : inner_(inner) {}
-  const std::string& root() const override { return inner_.root(); }
-  std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
-    return inner_.create(name, options);
-  }
-  std::shared_ptr<const ByteSource> open(std::string_view name) const override { return inner_.open(name); }
-  std::optional<FileEntry> stat(std::string_view name) const override { return inner_.stat(name); }
-  std::vector<FileEntry> list() const override { return inner_.list(); }
-  std::optional<std::string> version_of(std::string_view name) const override {
-    return inner_.version_of(name);
-  }
-  void rename(std::string_view from, std::string_view to) override { inner_.rename(from, to); }
-  void remove(std::string_view name) override { inner_.remove(name); }
-  void sync_directory() override { inner_.sync_directory(); }
+  using ForwardingFileSystem::ForwardingFileSystem;
   std::unique_ptr<FileLock> lock(std::string_view) override {
     struct Lock final : FileLock {
       bool is_exclusive() const override { return false; }
     };
     return std::make_unique<Lock>();
   }
-  std::optional<std::uint64_t> free_space() const override { return std::nullopt; }
-
- private:
-  FileSystem& inner_;
 };
 
 // Two jobs that no lock keeps apart, each with a data file of its own.

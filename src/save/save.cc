@@ -138,7 +138,7 @@ class Saving {
 
   void set_up_writer() {
     if (writer_ == nullptr) {
-      own_writer_ = dcp_writer(posix_file_system(id_, {.create = true}), options_.write);
+      own_writer_ = dcp_writer(file_system_of(id_, {.create = true}), options_.write);
       writer_ = own_writer_.get();
     }
     has_writer_ = true;
@@ -147,8 +147,7 @@ class Saving {
 
   SavePlan local_plan() {
     require_wanted();
-    if (auto* planner = dynamic_cast<DefaultSavePlanner*>(planner_))
-      planner->set_world_size(role_.collective ? role_.world_size : 1);
+    planner_->set_world_size(role_.collective ? role_.world_size : 1);
     const std::optional<StorageMeta> meta = writer_->storage_meta();
     planner_->set_up_planner(state_(), meta ? &*meta : nullptr, role_.is_coordinator || !role_.collective);
     return writer_->prepare_local_plan(planner_->create_local_plan());

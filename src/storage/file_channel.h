@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "base/descriptor.h"
 #include "cairn/storage.h"
+#include "storage/descriptor.h"
 #include "storage/uring.h"
 
 namespace cairn {

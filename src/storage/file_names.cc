@@ -24,6 +24,19 @@ void check_file_name(std::string_view name) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is no name for a file", name.substr(0, 256)));
 }
 
+void check_steps(std::string_view relative) {
+  bool good = !relative.empty() && relative.find('\0') == relative.npos;
+  for (std::size_t begin = 0; good && begin <= relative.size();) {
+    const std::size_t end = std::min(relative.find('/', begin), relative.size());
+    const std::string_view step = relative.substr(begin, end - begin);
+    good = !step.empty() && step != "." && step != "..";
+    begin = end + 1;
+  }
+  if (good) return;
+  throw Error(ErrorCode::kCorrupt,
+              fmt::format("'{}' is not a path inside the directory", relative.substr(0, 256)));
+}
+
 std::string partial_name(std::string_view name) {
   std::random_device random;
   return fmt::format("{}.{:08x}{:08x}{}", name, random(), random(), kSuffix);

@@ -17,13 +17,15 @@
 namespace cairn {
 namespace {
 
-struct Kind {
+struct FileSystemKind {
   const char* name;
   std::function<std::unique_ptr<FileSystem>(const std::string& folder)> make;
 };
 
-const Kind kKinds[] = {
+const FileSystemKind kKinds[] = {
     {"memory", [](const std::string&) { return memory_file_system(); }},
+    {"shared_memory", [](const std::string& f) { return file_system_of("memory:/" + f, {.create = true}); }},
+    {"file_url", [](const std::string& f) { return file_system_of("file://" + f); }},
     {"buffered", [](const std::string& f) { return posix_file_system(f, {.io = IoPath::kBuffered}); }},
     {"direct", [](const std::string& f) { return posix_file_system(f, {.io = IoPath::kDirect}); }},
     {"uring", [](const std::string& f) { return posix_file_system(f, {.io = IoPath::kUring}); }},
@@ -32,14 +34,18 @@ const Kind kKinds[] = {
      [](const std::string&) { return faulty_file_system(memory_file_system(), std::make_shared<Faults>()); }},
 };
 
-class AnyFileSystem : public testing::TestWithParam<Kind> {
+class AnyFileSystem : public testing::TestWithParam<FileSystemKind> {
  protected:
   static std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-  void write(std::string_view name, std::string_view text, const CreateOptions& options = {}) {
-    auto file = files_->create(name, options);
+  static void put(FileSystem& files, std::string_view name, std::string_view text,
+                  const CreateOptions& options = {}) {
+    auto file = files.create(name, options);
     file->write_at(0, bytes(text));
     file->commit();
+  }
+  void write(std::string_view name, std::string_view text, const CreateOptions& options = {}) {
+    put(*files_, name, text, options);
   }
   std::string read(std::string_view name) {
     const auto source = files_->open(name);
@@ -182,9 +188,65 @@ TEST_P(AnyFileSystem, NothingStaysBehindOfALock) {
 }
 
 TEST_P(AnyFileSystem, ALockOutlivesItsFileSystem) {
-  auto held = files_->lock("lock");
-  files_.reset();
+  auto folder = files_->enter("folder", true);
+  auto held = folder->lock("lock");
+  folder.reset();
+  EXPECT_EQ(code_of([&] { files_->enter("folder")->lock("lock"); }), ErrorCode::kConflict);
   held.reset();
+  EXPECT_NE(files_->enter("folder")->lock("lock"), nullptr);
+}
+
+TEST_P(AnyFileSystem, AFolderIsEnteredOnceItIsMade) {
+  EXPECT_EQ(code_of([&] { files_->enter("a"); }), ErrorCode::kNotFound);
+  auto inner = files_->enter("a", true);
+  put(*inner, "x", "inner");
+  put(*inner->enter("b", true), "y", "innermost");
+  write("x", "outer");
+  using Kind = FileEntry::Kind;
+  EXPECT_EQ(files_->entries(), (std::vector<FileEntry>{{"a", 0, Kind::kFolder}, {"x", 5}}));
+  EXPECT_EQ(files_->list(), (std::vector<FileEntry>{{"x", 5}}));
+  EXPECT_EQ(files_->entries("a"), (std::vector<FileEntry>{{"b", 0, Kind::kFolder}, {"x", 5}}));
+  EXPECT_EQ(files_->entries("a/b"), (std::vector<FileEntry>{{"y", 9}}));
+  EXPECT_EQ(read("a/b/y"), "innermost");
+  EXPECT_EQ(files_->enter("a")->list(), (std::vector<FileEntry>{{"x", 5}}));
+  EXPECT_THROW(files_->enter("x"), Error) << "a file";
+  EXPECT_THROW(write("a", "in the way of a folder"), Error);
+}
+
+TEST_P(AnyFileSystem, AFolderThatIsNotThereHasNothingInIt) {
+  EXPECT_TRUE(files_->entries("none").empty());
+  EXPECT_TRUE(files_->entries("none/deeper").empty());
+  for (const char* path : {"..", ".", "a/../..", "/etc", "a//b"})
+    EXPECT_EQ(code_of([&] { files_->entries(path); }), ErrorCode::kCorrupt) << path;
+  for (const char* path : {"..", "a/b", ""})
+    EXPECT_EQ(code_of([&] { files_->enter(path, true); }), ErrorCode::kInvalidArgument) << path;
+}
+
+TEST_P(AnyFileSystem, FoldersThatWereMadeCanBeTakenBackWhileNothingIsInThem) {
+  files_->enter("empty", true)->remove_made_folders();
+  auto full = files_->enter("full", true);
+  put(*full, "x", "");
+  full->remove_made_folders();
+  files_->enter("full", true)->remove_made_folders();  // it did not make it
+  ASSERT_EQ(files_->entries().size(), 1U);
+  EXPECT_EQ(files_->entries()[0].name, "full");
+}
+
+TEST_P(AnyFileSystem, AFolderIsTheSameWhoeverEntersIt) {
+  const auto a = files_->enter("a", true), b = files_->enter("b", true);
+  EXPECT_EQ(a->identity(), files_->enter("a")->identity());
+  EXPECT_NE(a->identity(), b->identity());
+  EXPECT_NE(a->identity(), files_->identity());
+}
+
+TEST_P(AnyFileSystem, AVersionTellsAFileFromTheOneBeforeIt) {
+  EXPECT_EQ(files_->version_of("a"), std::nullopt);
+  write("a", "1");
+  const auto first = files_->version_of("a");
+  ASSERT_NE(first, std::nullopt);
+  EXPECT_EQ(files_->version_of("a"), first);
+  write("a", "2", {.replace = true});
+  EXPECT_NE(files_->version_of("a"), first);
 }
 
 // Whoever thinks to have the lock is alone with it, however many come and go.

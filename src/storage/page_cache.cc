@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <filesystem>
 
-#include "base/descriptor.h"
+#include "storage/descriptor.h"
 
 namespace cairn {
 

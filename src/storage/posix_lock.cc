@@ -18,10 +18,10 @@
 #include <string>
 #include <utility>
 
-#include "base/descriptor.h"
 #include "base/file_limit.h"
 #include "base/trial.h"
 #include "cairn/error.h"
+#include "storage/descriptor.h"
 
 namespace cairn {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "base/directory.h"
 #include "cairn/storage.h"
+#include "storage/directory.h"
 
 namespace cairn {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cairn/error.h"
+#include "testing/forwarding.h"
 
 namespace cairn {
 namespace {
@@ -79,49 +80,53 @@ class FaultyWriter final : public FileWriter {
   std::shared_ptr<Faults> faults_;
 };
 
-class FaultyFileSystem final : public FileSystem {
+class FaultyFileSystem final : public ForwardingFileSystem {
  public:
   FaultyFileSystem(std::unique_ptr<FileSystem> inner, std::shared_ptr<Faults> faults)
-      : inner_(std::move(inner)), faults_(std::move(faults)) {}
+      : ForwardingFileSystem(*inner), owned_(std::move(inner)), faults_(std::move(faults)) {}
 
-  const std::string& root() const override { return inner_->root(); }
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
     auto writer = guarded(*faults_, {FileCall::kCreate, std::string(name), 0, options.size},
-                          [&] { return inner_->create(name, options); });
+                          [&] { return inner_.create(name, options); });
     return std::make_unique<FaultyWriter>(std::move(writer), std::string(name), faults_);
   }
   std::shared_ptr<const ByteSource> open(std::string_view name) const override {
-    auto source = guarded(*faults_, {FileCall::kOpen, std::string(name)}, [&] { return inner_->open(name); });
+    auto source = guarded(*faults_, {FileCall::kOpen, std::string(name)}, [&] { return inner_.open(name); });
     return std::make_shared<FaultySource>(std::move(source), faults_);
   }
   std::optional<FileEntry> stat(std::string_view name) const override {
-    return guarded(*faults_, {FileCall::kStat, std::string(name)}, [&] { return inner_->stat(name); });
+    return guarded(*faults_, {FileCall::kStat, std::string(name)}, [&] { return inner_.stat(name); });
   }
-  std::vector<FileEntry> list() const override {
-    return guarded(*faults_, {FileCall::kList, root()}, [&] { return inner_->list(); });
+  std::vector<FileEntry> entries(std::string_view folder) const override {
+    return guarded(*faults_, {FileCall::kList, root()}, [&] { return inner_.entries(folder); });
+  }
+  std::unique_ptr<FileSystem> enter(std::string_view folder, bool create) const override {
+    auto entered = guarded(*faults_, {FileCall::kOpen, std::string(folder)},
+                           [&] { return inner_.enter(folder, create); });
+    return std::make_unique<FaultyFileSystem>(std::move(entered), faults_);
   }
   std::optional<std::string> version_of(std::string_view name) const override {
-    return guarded(*faults_, {FileCall::kStat, std::string(name)}, [&] { return inner_->version_of(name); });
+    return guarded(*faults_, {FileCall::kStat, std::string(name)}, [&] { return inner_.version_of(name); });
   }
   void rename(std::string_view from, std::string_view to) override {
-    guarded(*faults_, {FileCall::kRename, std::string(from)}, [&] { inner_->rename(from, to); });
+    guarded(*faults_, {FileCall::kRename, std::string(from)}, [&] { inner_.rename(from, to); });
   }
   void remove(std::string_view name) override {
-    guarded(*faults_, {FileCall::kRemove, std::string(name)}, [&] { inner_->remove(name); });
+    guarded(*faults_, {FileCall::kRemove, std::string(name)}, [&] { inner_.remove(name); });
   }
   void sync_directory() override {
-    guarded(*faults_, {FileCall::kSync, root()}, [&] { inner_->sync_directory(); });
+    guarded(*faults_, {FileCall::kSync, root()}, [&] { inner_.sync_directory(); });
   }
   std::unique_ptr<FileLock> lock(std::string_view name) override {
-    return guarded(*faults_, {FileCall::kLock, std::string(name)}, [&] { return inner_->lock(name); });
+    return guarded(*faults_, {FileCall::kLock, std::string(name)}, [&] { return inner_.lock(name); });
   }
   std::optional<std::uint64_t> free_space() const override {
     const std::optional<std::uint64_t> said = faults_->room();
-    return said ? said : inner_->free_space();
+    return said ? said : inner_.free_space();
   }
 
  private:
-  std::unique_ptr<FileSystem> inner_;
+  std::unique_ptr<FileSystem> owned_;
   std::shared_ptr<Faults> faults_;
 };
 

@@ -22,7 +22,7 @@ inline std::string from_hex(std::string_view hex) {
 
 // What torch 2.13's PyTorchFileWriter makes of two records, data/0 of four bytes and an empty one; it adds
 // three of its own. Headers start at bytes 0, 84, 192, 274, 406; the directory at 568.
-inline std::string torch_archive() {
+inline std::string small_archive() {
   return from_hex(
       "504b0304000008080000000000000000000000000000000000000e001400617263686976652f646174612f3046421000"
       "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a00010203504b07081386b98b0400000004000000504b03040000000800000000"

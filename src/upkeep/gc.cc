@@ -91,10 +91,9 @@ GcReport gc(FileSystem& files, const GcOptions& options) {
   return with_typed_errors([&] { return collect(files, options); });
 }
 
-GcReport gc(const std::string& path, const GcOptions& options) {
+GcReport gc(const std::string& url, const GcOptions& options) {
   // A link that stands for metadata is read by a load: what it names is in use.
-  return with_typed_errors(
-      [&] { return collect(*posix_file_system(path, {.follow_links = true}), options); });
+  return with_typed_errors([&] { return collect(*file_system_of(url, {.follow_links = true}), options); });
 }
 
 }  // namespace cairn

@@ -89,7 +89,7 @@ TEST_F(Gc, ADescriptionThatCannotBeReadIsAnErrorAndNothingGoes) {
   put_file(*files, ".metadata", "rubbish");
   const std::vector<FileEntry> before = files->list();
   const Error e = error_of([&] { gc(*files); });
-  EXPECT_EQ(e.file(), ".metadata");
+  EXPECT_EQ(e.file(), files->root() + "/.metadata");
   EXPECT_TRUE(mentions(e, "nothing was removed")) << e.what();
   EXPECT_EQ(files->list(), before);
 }

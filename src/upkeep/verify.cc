@@ -2,10 +2,8 @@
 #include "cairn/verify.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <set>
 #include <utility>
 
@@ -108,12 +106,11 @@ VerifyReport verify_dcp(const FileSystem& files, const std::vector<FileEntry>& e
   return findings.finish(std::move(counts));
 }
 
-VerifyReport verify_torch_file(const std::string& path, const Checkpoint& checkpoint,
+VerifyReport verify_torch_file(const Place& place, const Checkpoint& checkpoint,
                                const VerifyOptions& options) {
   Findings findings(options);
-  const std::string name(base_name(path));
   const Limits& limits = options.limits;
-  const ZipReader zip(open_file(path), {limits.zip_entries}, limits);
+  const ZipReader zip(place.files->open(place.name), {limits.zip_entries}, limits);
   for (const ZipEntry& entry : zip.entries()) findings.expect(entry.size);
   for_each_in_parallel(zip.entries().size(), findings.threads(), [&](std::size_t i, int) {
     const ZipEntry& entry = zip.entries()[i];
@@ -121,7 +118,7 @@ VerifyReport verify_torch_file(const std::string& path, const Checkpoint& checkp
       zip.verify(entry) ? findings.add_checked(entry.size)
                         : findings.add_unchecked("written without checksums", entry.size);
     } catch (const Error& e) {
-      findings.add({ProblemKind::kFlipped, name, "", entry.data_offset, e.message()});
+      findings.add({ProblemKind::kFlipped, place.name, "", entry.data_offset, e.message()});
     }
     findings.pass(entry.size);
   });
@@ -159,24 +156,16 @@ VerifyReport verify_safetensors(const Checkpoint& checkpoint, const VerifyOption
 }
 
 // A file that is broken from its beginning.
-VerifyReport broken(const std::string& path, bool is_directory, const Error& e,
-                    const VerifyOptions& options) {
+VerifyReport broken(const Place& place, const Error& e, const VerifyOptions& options) {
   Findings findings(options);
   VerifyReport counts;
   counts.files = 1;
-  counts.format = is_directory                     ? Format::kHuggingFace
-                  : path.ends_with(".safetensors") ? Format::kSafetensors
-                                                   : Format::kTorchFile;
-  findings.add_unreadable(std::string(base_name(e.file().empty() ? path : e.file())), e, e.tensor());
+  counts.format = place.is_folder()                      ? Format::kHuggingFace
+                  : place.name.ends_with(".safetensors") ? Format::kSafetensors
+                                                         : Format::kTorchFile;
+  const std::string_view file = e.file().empty() ? std::string_view(place.name) : base_name(e.file());
+  findings.add_unreadable(std::string(file), e, e.tensor());
   return findings.finish(std::move(counts));
-}
-
-bool is_directory(const std::string& path) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
-  // What is not there is found out when it is opened. What cannot be looked at may be anything.
-  if (errno == ENOENT || errno == ENOTDIR) return false;
-  throw Error(ErrorCode::kIo, "cannot look at it").in_file(path).with_errno(errno);
 }
 
 VerifyReport verify_files(const FileSystem& files, const VerifyOptions& options) {
@@ -189,21 +178,21 @@ VerifyReport verify_files(const FileSystem& files, const VerifyOptions& options)
   return verify_dcp(files, entries, metadata, options);
 }
 
-VerifyReport verify_path(const std::string& path, const VerifyOptions& options) {
-  const bool directory = is_directory(path);
-  if (directory) {
-    const auto files = posix_file_system(path, {.follow_links = true});
-    const std::vector<FileEntry> entries = files->list();
+VerifyReport verify_place(const std::string& url, const VerifyOptions& options) {
+  const Place place = find_place(url, {.follow_links = true});
+  if (place.files == nullptr) throw Error(ErrorCode::kNotFound, "no such file or directory").in_file(url);
+  if (place.is_folder()) {
+    const std::vector<FileEntry> entries = place.files->list();
     const std::vector<FileEntry> metadata = find_metadata(entries);
-    if (!metadata.empty()) return verify_dcp(*files, entries, metadata, options);
+    if (!metadata.empty()) return verify_dcp(*place.files, entries, metadata, options);
   }
   try {
-    const auto checkpoint = Checkpoint::open(path, options.limits);
-    return checkpoint->format() == Format::kTorchFile ? verify_torch_file(path, *checkpoint, options)
+    const auto checkpoint = open_place(place, options.limits, nullptr);
+    return checkpoint->format() == Format::kTorchFile ? verify_torch_file(place, *checkpoint, options)
                                                       : verify_safetensors(*checkpoint, options);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kCorrupt) throw;
-    return broken(path, directory, e, options);
+    return broken(place, e, options);
   }
 }
 
@@ -213,8 +202,8 @@ VerifyReport verify(const FileSystem& files, const VerifyOptions& options) {
   return with_typed_errors([&] { return verify_files(files, options); });
 }
 
-VerifyReport verify(const std::string& path, const VerifyOptions& options) {
-  return with_typed_errors([&] { return verify_path(path, options); });
+VerifyReport verify(const std::string& url, const VerifyOptions& options) {
+  return with_typed_errors([&] { return verify_place(url, options); });
 }
 
 }  // namespace cairn

@@ -5,6 +5,13 @@ import json
 import math
 
 import pytest
+import saved
+
+
+@pytest.fixture(autouse=True, params=["path", "file URL"])
+def _way_of_naming(request, monkeypatch):
+    """Every command is tried with paths and with URLs."""
+    monkeypatch.setattr(saved, "as_urls", request.param == "file URL")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@
 #include "debris.h"
 #include "saved_versions.h"
 #include "scenes.h"
+#include "testing/open_file.h"
 
 namespace cairn {
 namespace {

@@ -12,6 +12,7 @@
 #include "cairn/error.h"
 #include "format/dcp_metadata.h"
 #include "probe.h"
+#include "testing/open_file.h"
 
 namespace {
 

@@ -10,6 +10,7 @@
 #include "cairn/error.h"
 #include "format/safetensors.h"
 #include "probe.h"
+#include "testing/open_file.h"
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include "format/torch_file.h"
 #include "probe.h"
 #include "probe_json.h"
+#include "testing/open_file.h"
 
 namespace {
 

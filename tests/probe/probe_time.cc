@@ -22,6 +22,7 @@
 #include "format/torch_file.h"
 #include "format/zip.h"
 #include "probe.h"
+#include "testing/open_file.h"
 
 namespace {
 

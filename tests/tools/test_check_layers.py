@@ -23,6 +23,14 @@ GOOD = {
     "cli/main.cc": '#include <vector>\n\n#include "cairn/checkpoint.h"\n#include "text.h"\n',
     "cli/text.h": "#include <string>\n",
     "examples/inspect.cc": "#include <cairn/checkpoint.h>\n",
+    "src/storage/posix.cc": "#include <fcntl.h>\n#include <filesystem>\n",
+    "src/load/load_test.cc": "#include <filesystem>\n",
+    "python/src/bind.cc": "#include <filesystem>\n",
+    "python/cairn/__init__.py": "from . import _engine\nfrom ._plain import save\n",
+    "python/cairn/_plain.py": "import os\n\nfrom . import _engine\nfrom ._errors import Error\n",
+    "python/cairn/_errors.py": "",
+    "python/cairn/torch/_saving.py": "import torch\n\nfrom .. import _engine\nfrom . import filesystem\n",
+    "python/cairn/torch/filesystem.py": "from .._errors import Error\n",
     "tests/any_test.cc": '#include "format/zip.h"\n',
 }
 
@@ -62,6 +70,13 @@ def test_this_project_keeps_the_layers() -> None:
         pytest.param("cli/bad.cc", '#include "base/bytes.h"\n', 1, id="command to private"),
         pytest.param("cli/bad.cc", "  #  include <format/zip.h>\n", 1, id="odd spacing and brackets"),
         pytest.param("python/src/bad.cc", '#include "format/zip.h"\n', 1, id="Python module to private"),
+        pytest.param("src/save/bad.cc", "\n#include <fcntl.h>\n", 2, id="files above storage"),
+        pytest.param("cli/bad.cc", "#include <fstream>\n", 1, id="files in the command"),
+        pytest.param("python/src/bad.cc", "#include <sys/stat.h>\n", 1, id="files in the Python module"),
+        pytest.param("python/cairn/_errors.py", "\nfrom . import _plain\n", 2, id="Python upward"),
+        pytest.param("python/cairn/torch/filesystem.py", "from ._saving import x\n", 1, id="Python upward by name"),
+        pytest.param("python/cairn/_plain.py", "import os\nimport torch\n", 2, id="torch outside cairn.torch"),
+        pytest.param("python/cairn/bad.py", "", 1, id="Python module without a place"),
         pytest.param("examples/bad.cc", '#include "../cli/text.h"\n', 1, id="example to the command"),
     ],
 )

@@ -28,6 +28,7 @@
 #include "cairn/convert.h"
 #include "cairn/verify.h"
 #include "promise.h"
+#include "testing/open_file.h"
 #include "testing/states.h"
 
 namespace {

@@ -16,6 +16,7 @@
 #include "cairn/verify.h"
 #include "promise.h"
 #include "testing/folder.h"
+#include "testing/open_file.h"
 #include "trainer_version.h"
 
 namespace cairn {

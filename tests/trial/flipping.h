@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cairn/storage.h"
+#include "testing/forwarding.h"
 
 namespace cairn {
 
@@ -75,29 +76,19 @@ class FlippingWriter final : public FileWriter {
 };
 
 // `flip` outlives it and all that it gives.
-class FlippingFileSystem final : public FileSystem {
+class FlippingFileSystem final : public ForwardingFileSystem {
  public:
-  FlippingFileSystem(std::unique_ptr<FileSystem> inner, Flip& flip) : inner_(std::move(inner)), flip_(flip) {}
-  const std::string& root() const override { return inner_->root(); }
+  FlippingFileSystem(std::unique_ptr<FileSystem> inner, Flip& flip)
+      : ForwardingFileSystem(*inner), owned_(std::move(inner)), flip_(flip) {}
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
-    return std::make_unique<FlippingWriter>(inner_->create(name, options), flip_);
+    return std::make_unique<FlippingWriter>(inner_.create(name, options), flip_);
   }
   std::shared_ptr<const ByteSource> open(std::string_view name) const override {
-    return std::make_shared<FlippingSource>(inner_->open(name), flip_);
+    return std::make_shared<FlippingSource>(inner_.open(name), flip_);
   }
-  std::optional<FileEntry> stat(std::string_view name) const override { return inner_->stat(name); }
-  std::vector<FileEntry> list() const override { return inner_->list(); }
-  std::optional<std::string> version_of(std::string_view name) const override {
-    return inner_->version_of(name);
-  }
-  void rename(std::string_view from, std::string_view to) override { inner_->rename(from, to); }
-  void remove(std::string_view name) override { inner_->remove(name); }
-  void sync_directory() override { inner_->sync_directory(); }
-  std::unique_ptr<FileLock> lock(std::string_view name) override { return inner_->lock(name); }
-  std::optional<std::uint64_t> free_space() const override { return inner_->free_space(); }
 
  private:
-  std::unique_ptr<FileSystem> inner_;
+  std::unique_ptr<FileSystem> owned_;
   Flip& flip_;
 };
 

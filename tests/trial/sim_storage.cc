@@ -7,6 +7,7 @@
 
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
+#include "testing/forwarding.h"
 #include "virtual_threads.h"
 
 namespace cairn::sim {
@@ -88,15 +89,15 @@ class ProcessLock final : public FileLock {
   const std::string name_;
 };
 
-class ProcessFiles final : public FileSystem {
+class ProcessFiles final : public ForwardingFileSystem {
   template <class Work> auto timed(std::string_view what, std::string_view name, Work&& work) const {
     return call(process_, storage_.options_.most_delay, what, name, std::forward<Work>(work));
   }
 
  public:
-  ProcessFiles(Storage& storage, Process& process) : storage_(storage), process_(process) {}
+  ProcessFiles(Storage& storage, Process& process)
+      : ForwardingFileSystem(*storage.files_), storage_(storage), process_(process) {}
 
-  const std::string& root() const override { return storage_.files_->root(); }
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
     storage_.require_may_publish(process_, name);
     auto inner = timed("create", name, [&] { return storage_.files_->create(name, options); });
@@ -108,11 +109,8 @@ class ProcessFiles final : public FileSystem {
   std::optional<FileEntry> stat(std::string_view name) const override {
     return timed("stat", name, [&] { return storage_.files_->stat(name); });
   }
-  std::vector<FileEntry> list() const override {
-    return timed("list", "", [&] { return storage_.files_->list(); });
-  }
-  std::optional<std::string> version_of(std::string_view name) const override {
-    return storage_.files_->version_of(name);
+  std::vector<FileEntry> entries(std::string_view folder) const override {
+    return timed("list", folder, [&] { return storage_.files_->entries(folder); });
   }
   void rename(std::string_view from, std::string_view to) override {
     timed("rename", from, [&] {
@@ -134,7 +132,6 @@ class ProcessFiles final : public FileSystem {
       return std::unique_ptr<FileLock>(std::make_unique<ProcessLock>(storage_, process_, name));
     });
   }
-  std::optional<std::uint64_t> free_space() const override { return std::nullopt; }
 
  private:
   Storage& storage_;

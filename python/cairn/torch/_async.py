@@ -20,10 +20,11 @@ from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, Sta
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse
 
 from .. import _engine
-from . import _dist, _native, _tensors, _ways, state_dict_saver
+from . import _dist, _native, _tensors, _ways
 from ._errors import as_checkpoint_exception
 from ._group import Exchange, timeout_of
 from ._report import reporting
+from ._saving import _save_state_dict, _stateful_to_state_dict
 from ._stateful import Failed, made
 
 
@@ -138,7 +139,7 @@ def prepare(state_dict: dict[str, Any], process_group: Optional[Any] = None, *, 
     >>> cairn.torch.prepare({"model": model, "optim": optim})
     """
     alone = not (dist.is_available() and dist.is_initialized())
-    prepared = _native.prepare(state_dict_saver._stateful_to_state_dict(state_dict), None, alone=True)
+    prepared = _native.prepare(_stateful_to_state_dict(state_dict), None, alone=True)
     _background(process_group, alone).saver(overlapped).prepare(prepared.state)
 
 
@@ -172,7 +173,7 @@ def start(
 
     def run() -> Any:
         state = made(staged.result, no_dist) if isinstance(staged, Future) else staged
-        return state_dict_saver._save_state_dict(
+        return _save_state_dict(
             state,
             writer,
             background.process_group,

@@ -1,9 +1,10 @@
-#include "base/directory.h"
+#include "storage/directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,8 +12,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/descriptor.h"
 #include "cairn/error.h"
+#include "storage/file_names.h"
 
 #if __has_include(<linux/openat2.h>) && defined(SYS_openat2)
 #include <linux/openat2.h>
@@ -41,19 +42,6 @@ bool is_absent(int os_error) {
          os_error == ENAMETOOLONG;
 }
 
-void check_steps(std::string_view relative) {
-  bool good = !relative.empty() && relative.find('\0') == relative.npos;
-  for (std::size_t begin = 0; good && begin <= relative.size();) {
-    const std::size_t end = std::min(relative.find('/', begin), relative.size());
-    const std::string_view step = relative.substr(begin, end - begin);
-    good = !step.empty() && step != "." && step != "..";
-    begin = end + 1;
-  }
-  if (good) return;
-  throw Error(ErrorCode::kCorrupt,
-              fmt::format("'{}' is not a path inside the directory", relative.substr(0, 256)));
-}
-
 // One step at a time, none of them a link: what openat2 does, on kernels that lack it.
 int open_step_by_step(int root, const std::string& relative, int flags) {
   int at = root;
@@ -72,7 +60,14 @@ int open_step_by_step(int root, const std::string& relative, int flags) {
   }
 }
 
-int open_beneath(int root, const std::string& relative, int flags) {
+// One that may be searched and not listed is good enough to open a file in it.
+int open_directory(int at, const std::string& path, int flags) {
+  const int fd = uninterrupted([&] { return ::openat(at, path.c_str(), kDirectoryFlags | flags); });
+  if (fd >= 0 || errno != EACCES) return fd;
+  return uninterrupted([&] { return ::openat(at, path.c_str(), O_PATH | O_CLOEXEC | O_DIRECTORY | flags); });
+}
+
+int open_at(int root, const std::string& relative, int flags) {
 #ifdef CAIRN_HAVE_OPENAT2
   struct open_how how = {};
   how.flags = static_cast<std::uint64_t>(flags);
@@ -86,24 +81,21 @@ int open_beneath(int root, const std::string& relative, int flags) {
 }
 
 // An entry that cannot be looked at is an error: left out, it would be taken for one that is not there.
-DirectoryEntry describe(int directory, const std::string& shown, const char* name) {
-  DirectoryEntry entry;
-  entry.name = name;
-  entry.kind = DirectoryEntry::Kind::kOther;
+FileEntry describe(int directory, const std::string& shown, const char* name, Links links) {
+  FileEntry entry{name, 0, FileEntry::Kind::kOther};
   struct stat status;
   if (::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return entry;  // gone meanwhile
     const int os_error = errno;
     throw Error(ErrorCode::kIo, "cannot look at the file").in_file(shown + "/" + name).with_errno(os_error);
   }
-  if (S_ISDIR(status.st_mode)) entry.kind = DirectoryEntry::Kind::kDirectory;
-  if (S_ISREG(status.st_mode)) entry.kind = DirectoryEntry::Kind::kFile;
-  if (S_ISLNK(status.st_mode)) {
-    entry.kind = DirectoryEntry::Kind::kLink;
-    if (::fstatat(directory, name, &status, 0) != 0) return entry;
+  if (S_ISDIR(status.st_mode)) entry.kind = FileEntry::Kind::kFolder;
+  const bool followed = S_ISLNK(status.st_mode) && links == Links::kFollow;
+  if (followed && ::fstatat(directory, name, &status, 0) != 0) return entry;
+  if (S_ISREG(status.st_mode)) {
+    entry.kind = FileEntry::Kind::kFile;
+    entry.size = static_cast<std::uint64_t>(status.st_size);
   }
-  entry.leads_to_file = S_ISREG(status.st_mode);
-  if (entry.leads_to_file) entry.size = static_cast<std::uint64_t>(status.st_size);
   return entry;
 }
 
@@ -114,20 +106,40 @@ Directory::Directory(int fd, std::string path) : fd_(fd), path_(std::move(path))
 Directory::~Directory() { ::close(fd_); }
 
 std::shared_ptr<const Directory> Directory::open(const std::string& path) {
-  Descriptor fd(uninterrupted([&] { return ::open(path.c_str(), kDirectoryFlags); }));
+  return adopt(Descriptor(open_directory(AT_FDCWD, path, 0)), path);
+}
+
+std::shared_ptr<const Directory> Directory::enter(std::string_view name, Links links) const {
+  check_steps(name);
+  const int flags = links == Links::kFollow ? 0 : O_NOFOLLOW;
+  return adopt(Descriptor(open_directory(fd_, std::string(name), flags)), path_ + "/" + std::string(name));
+}
+
+std::shared_ptr<const Directory> Directory::adopt(Descriptor fd, std::string path) {
   if (fd.get() < 0) fail_to_open(path, errno);
-  std::string name = path;
-  auto* const opened = new Directory(fd.get(), std::move(name));
+  auto* const opened = new Directory(fd.get(), std::move(path));
   fd.release();  // it is the directory's now
   return std::shared_ptr<const Directory>(opened);
 }
 
-std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
+std::string Directory::identity() const {
+  struct stat status;
+  if (::fstat(fd_, &status) != 0) fail_to_open(path_, errno);
+  return fmt::format("posix:{}:{}", status.st_dev, status.st_ino);
+}
+
+std::optional<std::uint64_t> Directory::free_space() const {
+  struct statvfs status;
+  if (::fstatvfs(fd_, &status) != 0) return std::nullopt;
+  return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+std::vector<FileEntry> Directory::list(std::string_view beneath, Links links) const {
   const std::string where(beneath);
   const std::string shown = where.empty() ? path_ : path_ + "/" + where;
   if (!where.empty()) check_steps(where);
   const int fd = where.empty() ? uninterrupted([&] { return ::openat(fd_, ".", kDirectoryFlags); })
-                               : open_beneath(fd_, where, kDirectoryFlags);
+                               : open_at(fd_, where, kDirectoryFlags);
   if (fd < 0 && !where.empty() && is_absent(errno)) return {};
   if (fd < 0) fail_to_open(shown, errno);
   std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), ::closedir);
@@ -136,13 +148,13 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
     ::close(fd);
     fail_to_open(shown, os_error);
   }
-  std::vector<DirectoryEntry> entries;
+  std::vector<FileEntry> entries;
   for (;;) {
     errno = 0;
     const dirent* found = ::readdir(stream.get());
     if (found == nullptr) break;
     const std::string_view name = found->d_name;
-    if (name != "." && name != "..") entries.push_back(describe(fd, shown, found->d_name));
+    if (name != "." && name != "..") entries.push_back(describe(fd, shown, found->d_name, links));
   }
   if (errno != 0) {
     throw Error(ErrorCode::kIo, "cannot list the directory").in_file(shown).with_errno(errno);
@@ -151,20 +163,14 @@ std::vector<DirectoryEntry> Directory::list(std::string_view beneath) const {
   return entries;
 }
 
-int open_descriptor_beneath(const Directory& root, std::string_view relative, Links links) {
+Descriptor Directory::open_beneath(std::string_view relative, Links links) const {
   check_steps(relative);
   const std::string name(relative);
   const bool follow = links == Links::kFollow && name.find('/') == name.npos;
-  const int fd = follow ? uninterrupted([&] { return ::openat(root.descriptor(), name.c_str(), kFileFlags); })
-                        : open_beneath(root.descriptor(), name, kFileFlags);
-  if (fd < 0) fail_to_open(root.path() + "/" + name, errno);
+  Descriptor fd(follow ? uninterrupted([&] { return ::openat(fd_, name.c_str(), kFileFlags); })
+                       : open_at(fd_, name, kFileFlags));
+  if (fd.get() < 0) fail_to_open(path_ + "/" + name, errno);
   return fd;
-}
-
-std::shared_ptr<const ByteSource> open_file_beneath(const Directory& root, std::string_view relative,
-                                                    Links links) {
-  const std::string path = root.path() + "/" + std::string(relative);
-  return source_of_descriptor(open_descriptor_beneath(root, relative, links), path);
 }
 
 }  // namespace cairn

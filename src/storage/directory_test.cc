@@ -1,4 +1,4 @@
-#include "base/directory.h"
+#include "storage/directory.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,15 +17,12 @@ TEST(Directory, ListsEntriesByNameWithKindAndSize) {
   folder.write("b.bin", "12345");
   folder.write("a/inner", "x");
   std::filesystem::create_symlink("b.bin", folder / "c");
-  const auto entries = Directory::open(folder.path())->list();
-  ASSERT_EQ(entries.size(), 3u);
-  EXPECT_EQ(entries[0].name, "a");
-  EXPECT_EQ(entries[0].kind, DirectoryEntry::Kind::kDirectory);
-  EXPECT_EQ(entries[1].name, "b.bin");
-  EXPECT_EQ(entries[1].size, 5u);
-  EXPECT_EQ(entries[2].kind, DirectoryEntry::Kind::kLink);
-  EXPECT_TRUE(entries[2].leads_to_file);
-  EXPECT_EQ(entries[2].size, 5u);
+  using Kind = FileEntry::Kind;
+  const auto root = Directory::open(folder.path());
+  EXPECT_EQ(root->list(),
+            (std::vector<FileEntry>{{"a", 0, Kind::kFolder}, {"b.bin", 5}, {"c", 0, Kind::kOther}}));
+  EXPECT_EQ(root->list("", Links::kFollow),
+            (std::vector<FileEntry>{{"a", 0, Kind::kFolder}, {"b.bin", 5}, {"c", 5}}));
 }
 
 TEST(Directory, CanBeListedTwice) {
@@ -69,29 +66,33 @@ TEST(Directory, MissingOneIsNotFound) {
   EXPECT_EQ(error_of([&] { Directory::open(folder / "none"); }).code(), ErrorCode::kNotFound);
 }
 
-TEST(OpenFileBeneath, ReadsAFileAndOneInAFolder) {
+std::string text_of(const Descriptor& file) {
+  std::string text(64, '\0');
+  text.resize(static_cast<std::size_t>(::read(file.get(), text.data(), text.size())));
+  return text;
+}
+
+TEST(Directory, OpeningReadsAFileAndOneInAFolder) {
   const TestFolder folder;
   folder.write("a", "one");
   folder.write("d/e/b", "two");
   const auto root = Directory::open(folder.path());
-  EXPECT_EQ(read_all(*open_file_beneath(*root, "a")), "one");
-  EXPECT_EQ(read_all(*open_file_beneath(*root, "d/e/b")), "two");
-  EXPECT_EQ(open_file_beneath(*root, "a")->name(), folder / "a");
+  EXPECT_EQ(text_of(root->open_beneath("a")), "one");
+  EXPECT_EQ(text_of(root->open_beneath("d/e/b")), "two");
 }
 
-TEST(OpenFileBeneath, RefusesPathsThatLeaveTheDirectory) {
+TEST(Directory, OpeningRefusesPathsThatLeaveTheDirectory) {
   const TestFolder folder;
   folder.write("in/a", "one");
   folder.write("out", "two");
   const auto root = Directory::open(folder / "in");
   for (const char* path : {"../out", "..", ".", "", "/etc/hostname", "a/../../out", "./a", "a//b", "a/"}) {
-    EXPECT_EQ(error_of([&] { open_file_beneath(*root, path); }).code(), ErrorCode::kCorrupt) << path;
+    EXPECT_EQ(error_of([&] { root->open_beneath(path); }).code(), ErrorCode::kCorrupt) << path;
   }
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, std::string_view("a\0b", 3)); }).code(),
-            ErrorCode::kCorrupt);
+  EXPECT_EQ(error_of([&] { root->open_beneath(std::string_view("a\0b", 3)); }).code(), ErrorCode::kCorrupt);
 }
 
-TEST(OpenFileBeneath, RefusesLinksUnlessAskedToFollowTheLastStep) {
+TEST(Directory, OpeningRefusesLinksUnlessAskedToFollowTheLastStep) {
   const TestFolder folder;
   folder.write("out/secret", "two");
   folder.write("in/a", "one");
@@ -100,23 +101,12 @@ TEST(OpenFileBeneath, RefusesLinksUnlessAskedToFollowTheLastStep) {
   std::filesystem::create_symlink("a", folder / "in/near");
   const auto root = Directory::open(folder / "in");
   for (const char* path : {"link", "way/secret", "near"}) {
-    const Error e = error_of([&] { open_file_beneath(*root, path); });
+    const Error e = error_of([&] { root->open_beneath(path); });
     EXPECT_EQ(e.code(), ErrorCode::kIo) << path;
     EXPECT_EQ(e.os_error(), ELOOP) << path;
   }
-  EXPECT_EQ(read_all(*open_file_beneath(*root, "link", Links::kFollow)), "two");
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "way/secret", Links::kFollow); }).code(), ErrorCode::kIo);
-}
-
-TEST(OpenFileBeneath, SaysWhatIsNotARegularFile) {
-  const TestFolder folder;
-  folder.write("d/a", "");
-  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  const auto root = Directory::open(folder.path());
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "d"); }).os_error(), EISDIR);
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "pipe"); }).code(), ErrorCode::kIo);
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "none"); }).code(), ErrorCode::kNotFound);
-  EXPECT_EQ(error_of([&] { open_file_beneath(*root, "d/a/b"); }).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(text_of(root->open_beneath("link", Links::kFollow)), "two");
+  EXPECT_EQ(error_of([&] { root->open_beneath("way/secret", Links::kFollow); }).code(), ErrorCode::kIo);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Directories as checkpoints use them: listed in one go, and files opened beneath them and nowhere else.
+// Directories as posix.cc uses them: listed in one go, and files opened beneath them and nowhere else.
 //
 // A file name found inside a checkpoint is somebody else's word. Opening goes through the directory's own
 // descriptor, so that no name, however odd, leads out of it. May be used by many threads at once.
@@ -6,21 +6,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/source.h"
+#include "cairn/storage.h"
+#include "storage/descriptor.h"
 
 namespace cairn {
-
-struct DirectoryEntry {
-  enum class Kind { kFile, kDirectory, kLink, kOther };
-  std::string name;
-  Kind kind = Kind::kFile;
-  std::uint64_t size = 0;      // bytes; of the link's target for a link to a file
-  bool leads_to_file = false;  // a file, or a link to one
-};
 
 // What to do with a symbolic link that carries the name of a data file.
 enum class Links {
@@ -39,26 +33,28 @@ class Directory {
   Directory& operator=(const Directory&) = delete;
   ~Directory();
 
+  // A directory right beneath this one.
+  std::shared_ptr<const Directory> enter(std::string_view name, Links links = Links::kRefuse) const;
+
   const std::string& path() const { return path_; }
   int descriptor() const { return fd_; }
+  std::string identity() const;  // the same for every way to this directory
+  std::optional<std::uint64_t> free_space() const;
 
   // Its entries by name, without "." and "..". `beneath` names a directory inside this one; a missing one
-  // has no entries.
-  std::vector<DirectoryEntry> list(std::string_view beneath = "") const;
+  // has no entries. A link to a file is one where links are followed.
+  std::vector<FileEntry> list(std::string_view beneath = "", Links links = Links::kRefuse) const;
+
+  // Opens something read-only by a relative path without "." or ".." steps. Error kNotFound; kIo with ELOOP
+  // for a link that is not followed; kIo with another errno; kCorrupt for a path that is not of that form.
+  Descriptor open_beneath(std::string_view relative, Links links = Links::kRefuse) const;
 
  private:
   Directory(int fd, std::string path);
+  static std::shared_ptr<const Directory> adopt(Descriptor fd, std::string path);
 
   int fd_;
   std::string path_;
 };
-
-// The descriptor of a regular file opened read-only as below; the caller closes it.
-int open_descriptor_beneath(const Directory& root, std::string_view relative, Links links = Links::kRefuse);
-
-// Opens a regular file by a relative path without "." or ".." steps. Error kNotFound; kIo with ELOOP for
-// a link that is not followed; kIo with another errno; kCorrupt for a path that is not of that form.
-std::shared_ptr<const ByteSource> open_file_beneath(const Directory& root, std::string_view relative,
-                                                    Links links = Links::kRefuse);
 
 }  // namespace cairn
