@@ -153,7 +153,8 @@ std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const Fil
 // Files in memory, gone with the object and those that were entered from it.
 std::unique_ptr<FileSystem> memory_file_system();
 
-// The folder that a URL names. Every function and every command that takes a path takes a URL:
+// The folder that a URL names. Every function here and every command that takes a path takes a URL
+// (`cairn bench` only of a disk):
 //
 //   run/step-1000          a directory
 //   file:///data/run       a directory, by its absolute path; %20 is a space

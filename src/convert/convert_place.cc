@@ -65,7 +65,13 @@ ConvertPlace::ConvertPlace(const std::string& source, const std::string& destina
 
 const std::shared_ptr<FileSystem>& ConvertPlace::files() {
   if (files_ != nullptr) return files_;
-  files_ = file_system_of(folder_, {.create = true});
+  std::unique_ptr<FileSystem> made = file_system_of(folder_, {.create = true});
+  try {
+    files_ = std::move(made);
+  } catch (...) {  // no memory for the reference count
+    made->remove_made_folders();
+    throw;
+  }
   CAIRN_POINT("convert.place_made");
   return files_;
 }

@@ -193,6 +193,8 @@ void Publication::require_unchanged() {
       .in_file(files_.root() + "/" + metadata_name(rank_));
 }
 
+// When it returns, the new checkpoint is the one that everybody sees: the file's commit() is one rename
+// (storage/posix_writer.cc).
 void Publication::write_metadata(const std::string& name, std::string_view bytes) {
   CreateOptions how{.size = bytes.size(), .replace = options_.overwrite, .durable = options_.durable};
   if (replaces_ && version_) {

@@ -210,18 +210,17 @@ std::vector<FileEntry> MemoryFileSystem::entries(std::string_view folder) const 
 std::unique_ptr<FileSystem> MemoryFileSystem::enter(std::string_view folder, bool create) const {
   check_file_name(folder);
   std::string path = path_of(folder);
-  std::vector<std::string> made;
   const std::lock_guard lock(tree_->mutex);
   if (tree_->files.contains(path))
     throw Error(create ? ErrorCode::kConflict : ErrorCode::kNotFound, "is a file, not a folder")
         .in_file(shown(folder));
-  if (!tree_->has_folder(path)) {
-    if (!create) throw Error(ErrorCode::kNotFound, "no such folder").in_file(shown(folder));
-    tree_->folders.insert(path);
-    made.push_back(path);
-  }
-  for (const std::string& above : made_) made.push_back(above);
-  return std::make_unique<MemoryFileSystem>(tree_, std::move(path), shown(folder), std::move(made));
+  const bool there = tree_->has_folder(path);
+  if (!there && !create) throw Error(ErrorCode::kNotFound, "no such folder").in_file(shown(folder));
+  std::vector<std::string> made = made_;
+  if (!there) made.insert(made.begin(), path);
+  auto entered = std::make_unique<MemoryFileSystem>(tree_, path, shown(folder), std::move(made));
+  if (!there) tree_->folders.insert(std::move(path));  // last: whatever fails before it leaves nothing behind
+  return entered;
 }
 
 void MemoryFileSystem::remove_made_folders() noexcept {
@@ -295,7 +294,12 @@ std::unique_ptr<FileSystem> shared_memory_folder(const std::string& rest, const 
   const std::vector<std::string> steps = steps_of(rest);
   std::unique_ptr<FileSystem> folder =
       std::make_unique<MemoryFileSystem>(tree_named(steps.front()), "", "memory://" + steps.front());
-  for (std::size_t i = 1; i < steps.size(); ++i) folder = folder->enter(steps[i], options.create);
+  try {
+    for (std::size_t i = 1; i < steps.size(); ++i) folder = folder->enter(steps[i], options.create);
+  } catch (...) {
+    folder->remove_made_folders();
+    throw;
+  }
   return folder;
 }
 

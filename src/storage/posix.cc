@@ -44,24 +44,45 @@ void sync_descriptor(int fd, const std::string& path) {
   fail_with("cannot make the directory durable", path, errno);
 }
 
-// Like mkdir -p; every directory that gets a new entry is made durable. Returns those that were made, the
-// deepest first.
-std::vector<std::string> make_directories(const std::string& path) {
-  std::vector<std::string> made;
-  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const std::string step = path.substr(0, end);
-    if (::mkdir(step.c_str(), 0777) == 0) {
-      made.insert(made.begin(), std::filesystem::absolute(step).string());
-      CAIRN_POINT("directory.made");
-      const std::string above = split_path(step).folder;
-      sync_descriptor(Directory::open(above)->descriptor(), above);
-    } else if (errno != EEXIST) {
-      const int os_error = errno;
-      throw Error(ErrorCode::kIo, "cannot make the directory").in_file(step).with_errno(os_error);
-    }
-    if (end == path.npos) return made;
+// Directories that are made on the way to one. Unless they are kept, they go again: whoever fails next leaves
+// nothing behind, and needs no memory for that.
+class MadeDirectories {
+ public:
+  MadeDirectories() = default;
+  MadeDirectories(const MadeDirectories&) = delete;
+  MadeDirectories& operator=(const MadeDirectories&) = delete;
+  ~MadeDirectories() {
+    if (!kept_) remove();
   }
-}
+
+  // Like mkdir -p; every directory that gets a new entry is made durable.
+  void make(const std::string& path) {
+    for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+      const std::string step = path.substr(0, end);
+      paths_.push_back(std::filesystem::absolute(step).string());
+      if (::mkdir(step.c_str(), 0777) == 0) {
+        CAIRN_POINT("directory.made");
+        const std::string above = split_path(step).folder;
+        sync_descriptor(Directory::open(above)->descriptor(), above);
+      } else {
+        const int os_error = errno;
+        paths_.pop_back();
+        if (os_error != EEXIST)
+          throw Error(ErrorCode::kIo, "cannot make the directory").in_file(step).with_errno(os_error);
+      }
+      if (end == path.npos) return;
+    }
+  }
+  void keep() noexcept { kept_ = true; }
+  void remove() noexcept {
+    for (auto path = paths_.rbegin(); path != paths_.rend() && ::rmdir(path->c_str()) == 0; ++path) {
+    }
+  }
+
+ private:
+  std::vector<std::string> paths_;
+  bool kept_ = false;
+};
 
 class PosixSource final : public ByteSource {
  public:
@@ -83,13 +104,14 @@ class PosixSource final : public ByteSource {
 class PosixFileSystem final : public FileSystem {
  public:
   PosixFileSystem(std::shared_ptr<const Directory> directory, const FileSystemOptions& options,
-                  std::vector<std::string> made = {})
+                  std::unique_ptr<MadeDirectories> made)
       : directory_(std::move(directory)),
         options_(options),
         io_(options.io == IoPath::kAuto ? path_from_environment() : options.io),
         links_(options.follow_links ? Links::kFollow : Links::kRefuse),
         made_(std::move(made)) {
     if (io_ == IoPath::kAuto || io_ == IoPath::kUring) rings_ = UringPool::make();
+    made_->keep();
   }
 
   const std::string& root() const override { return directory_->path(); }
@@ -138,18 +160,14 @@ class PosixFileSystem final : public FileSystem {
 
   std::unique_ptr<FileSystem> enter(std::string_view folder, bool create) const override {
     check_file_name(folder);
-    std::vector<std::string> made;
-    if (create) made = make_directories(shown(folder));
+    auto made = std::make_unique<MadeDirectories>();
+    if (create) made->make(shown(folder));
     FileSystemOptions options = options_;
     options.create = false;
     return std::make_unique<PosixFileSystem>(directory_->enter(folder, links_), options, std::move(made));
   }
 
-  // Perhaps memory ran out: this needs none.
-  void remove_made_folders() noexcept override {
-    for (const std::string& folder : made_)
-      if (::rmdir(folder.c_str()) != 0) return;
-  }
+  void remove_made_folders() noexcept override { made_->remove(); }
 
   std::optional<std::string> version_of(std::string_view name) const override {
     check_file_name(name);
@@ -200,15 +218,15 @@ class PosixFileSystem final : public FileSystem {
   FileSystemOptions options_;
   IoPath io_;
   Links links_;
-  std::vector<std::string> made_;  // directories, the deepest first
+  std::unique_ptr<MadeDirectories> made_;
   std::shared_ptr<UringPool> rings_;
 };
 
 }  // namespace
 
 std::unique_ptr<FileSystem> posix_file_system(const std::string& path, const FileSystemOptions& options) {
-  std::vector<std::string> made;
-  if (options.create) made = make_directories(path);
+  auto made = std::make_unique<MadeDirectories>();
+  if (options.create) made->make(path);
   return std::make_unique<PosixFileSystem>(Directory::open(path), options, std::move(made));
 }
 

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy
 import pytest
@@ -55,6 +56,19 @@ def test_a_new_state_is_what_was_saved_with_names_for_keys(tmp_path: Path) -> No
     expected = a_state()
     expected["optim"]["state"] = {str(key): value for key, value in expected["optim"]["state"].items()}
     assert same(cairn.load(None, tmp_path), expected)
+
+
+@pytest.mark.parametrize("scheme", ["file://", "memory://"])
+def test_a_url_is_as_good_as_a_path(tmp_path: Path, scheme: str) -> None:
+    root = scheme + quote(str(tmp_path)) if scheme == "file://" else f"memory://{tmp_path.name}"
+    cairn.save(a_state(3.0), f"{root}/a step")
+    assert same(cairn.load(None, f"{root}/a step")["model"], a_state(3.0)["model"])
+    assert cairn.verify(f"{root}/a step")["ok"]
+    cairn.convert(f"{root}/a step", f"{root}/flat.pt")
+    assert [tensor["name"] for tensor in cairn.ls(f"{root}/flat.pt")["tensors"]]
+    assert cairn.gc(f"{root}/a step")["files"] == []
+    with pytest.raises(cairn.Error, match="memory://"):
+        cairn.open("gopher://run")
 
 
 def test_a_load_fills_the_arrays_and_containers_that_are_there(tmp_path: Path) -> None:

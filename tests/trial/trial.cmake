@@ -1,11 +1,11 @@
 # add_trial(NAME SOURCES...): a program in which the points of base/trial.h are alive. It has a library of its own: all
 # of the product once more, and what only tests use.
-file(GLOB testing_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/testing/*.cc)
+file(GLOB testing_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/testing/*.cc)
 list(FILTER testing_sources EXCLUDE REGEX "_test\\.cc$")
 add_library(cairn_trial STATIC ${cairn_sources} ${testing_sources} ${CMAKE_CURRENT_LIST_DIR}/trial.cc)
 target_compile_definitions(cairn_trial PRIVATE CAIRN_TRIAL CAIRN_VERSION="${CAIRN_VERSION}")
 target_compile_options(cairn_trial PRIVATE -O1)
-target_include_directories(cairn_trial PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src ${CMAKE_CURRENT_LIST_DIR})
+target_include_directories(cairn_trial PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_LIST_DIR})
 target_link_libraries(cairn_trial PUBLIC cairn_flags ${CAIRN_LIBRARIES})
 cairn_unity(cairn_trial)
 
