@@ -39,6 +39,14 @@ std::vector<std::string> rank_local_metadata(const std::vector<FileEntry>& entri
   return names;
 }
 
+bool has_metadata(const FileSystem& folder, const std::string& beneath) {
+  try {
+    return folder.enter(beneath)->stat(kMetadataFile).has_value();
+  } catch (const Error&) {
+    return false;  // this is only advice
+  }
+}
+
 // ", but these in it do: 'step-10', 'step-20'": people often name the folder above.
 std::string checkpoints_below(const FileSystem& folder, const std::vector<FileEntry>& entries) {
   constexpr std::size_t kMostLookedAt = 200, kMostNamed = 3;
@@ -46,7 +54,7 @@ std::string checkpoints_below(const FileSystem& folder, const std::vector<FileEn
   std::size_t looked_at = 0, named = 0;
   for (const FileEntry& entry : entries) {
     if (entry.kind != FileEntry::Kind::kFolder || ++looked_at > kMostLookedAt) continue;
-    if (!has_file(folder.entries(entry.name), kMetadataFile) || ++named > kMostNamed) continue;
+    if (!has_metadata(folder, entry.name) || ++named > kMostNamed) continue;
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", entry.name);
   }
   return names.empty() ? "" : fmt::format("; beneath it there is one in {}", names);
@@ -148,13 +156,15 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::string& url, const Limit
 std::unique_ptr<Checkpoint> Checkpoint::open(std::shared_ptr<FileSystem> files, const std::string& name,
                                              const Limits& limits) {
   return with_typed_errors([&] {
-    const auto is_it = [&](const FileEntry& entry) {
-      return entry.name == name && entry.kind == FileEntry::Kind::kFolder;
-    };
-    const std::vector<FileEntry> entries = name.empty() ? std::vector<FileEntry>() : files->entries();
-    const bool is_folder = std::any_of(entries.begin(), entries.end(), is_it);
-    return open_place(is_folder ? Place{files->enter(name), ""} : Place{std::move(files), name}, limits,
-                      nullptr);
+    Place place{files, name};
+    if (!name.empty() && !files->stat(name)) {
+      try {
+        place = {files->enter(name), ""};
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::kNotFound) throw;  // opening it as a file says what it is
+      }
+    }
+    return open_place(place, limits, nullptr);
   });
 }
 
