@@ -11,9 +11,9 @@
 //   files->sync_directory();   // and its name too
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,8 +56,9 @@ struct CreateOptions {
   std::uint64_t size = 0;  // how large the file will be, when that is known: reserved up front
   bool replace = false;    // take the place of a file of that name; otherwise commit() is Error(kConflict)
   bool durable = true;     // false: commit() does not wait for the disk
-  // Called by commit() at the last moment before the file appears; what it throws keeps it from appearing.
-  std::function<void()> last_check = {};
+  // What version_of() said of the file that is replaced: when it is another one by now, or gone, commit() is
+  // Error(kConflict). Only where capabilities().replace_if_unchanged: Error(kUnsupported) elsewhere.
+  std::optional<std::string> expected = {};
 };
 
 struct FileEntry {
@@ -82,10 +83,25 @@ class FileLock {
   virtual bool is_exclusive() const = 0;
 };
 
+// What a kind of storage can do. Whoever stands above it decides by these, and never by the kind.
+struct Capabilities {
+  bool atomic_rename = false;          // rename() and a commit() that replaces are one step
+  bool exclusive_create = false;       // of two that commit one new name, one gets Error(kConflict)
+  bool replace_if_unchanged = false;   // CreateOptions::expected: compared and replaced in one step
+  bool append = false;                 // a file grows by pieces of any length, from its front to its end
+  bool ranged_writes = false;          // and its parts may come in any order, from many threads
+  bool locks_across_machines = false;  // lock() keeps others out wherever they run; false: nobody knows
+  bool directory_sync = false;         // sync_directory() does what it says; false: there is no such thing
+  bool symbolic_links = false;         // a name can be a link to something else
+  bool modification_times = false;     // modified() has an answer
+  bool operator==(const Capabilities&) const = default;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
+  virtual Capabilities capabilities() const = 0;
   // What to call the root in a message: a path or a URL.
   virtual const std::string& root() const = 0;
   // Two that have the same one are the same folder, whatever they are called.
@@ -108,6 +124,10 @@ class FileSystem {
   // Tells the file that has this name now from those that had it before or will have it; cheap, and of no
   // other meaning. nullopt when there is none, or when nobody can tell.
   virtual std::optional<std::string> version_of(std::string_view /*name*/) const { return std::nullopt; }
+  // When the file was last written, by the clock of whoever keeps it; nullopt as above.
+  virtual std::optional<std::chrono::system_clock::time_point> modified(std::string_view /*name*/) const {
+    return std::nullopt;
+  }
 
   // In one step: the new name has the old file or the one it had before, at every instant.
   virtual void rename(std::string_view from, std::string_view to) = 0;

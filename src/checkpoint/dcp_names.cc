@@ -18,6 +18,7 @@ namespace {
 constexpr std::string_view kDataSuffix = ".distcp";
 constexpr std::string_view kMetadataSuffix = ".metadata";
 constexpr std::string_view kManifestPart = ".cairn-manifest.";
+constexpr std::string_view kClaimPart = ".cairn-claim.";
 
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
@@ -49,6 +50,14 @@ std::string manifest_name(const SaveId& save, std::optional<int> rank) {
 }
 
 std::string metadata_name(std::optional<int> rank) { return rank_prefix(rank) + std::string(kMetadataName); }
+
+std::string pending_metadata_name(const SaveId& save, std::optional<int> rank) {
+  return metadata_name(rank) + "." + to_string(save);
+}
+
+std::string claim_name(std::string_view old, int number, std::optional<int> rank) {
+  return fmt::format("{}{}{}.{}", rank_prefix(rank), kClaimPart, old, number);
+}
 
 std::string lock_name(std::optional<int> rank) { return rank_prefix(rank) + std::string(kLockName); }
 
@@ -99,6 +108,22 @@ std::optional<DcpName> parse_dcp_name(std::string_view name) {
   }
   if (rest == kMetadataSuffix) {
     parsed.kind = DcpName::Kind::kMetadata;
+    return parsed;
+  }
+  if (take_prefix(rest, ".metadata.")) {
+    parsed.kind = DcpName::Kind::kPendingMetadata;
+    parsed.save = save_id_from(rest);
+    return parsed.save ? std::optional(parsed) : std::nullopt;
+  }
+  if (take_prefix(rest, kClaimPart)) {
+    parsed.kind = DcpName::Kind::kClaim;
+    const std::size_t dot = rest.find('.');
+    if (dot == rest.npos) return std::nullopt;
+    parsed.old = rest.substr(0, dot);
+    rest.remove_prefix(dot + 1);
+    const auto number = rest.empty() ? std::nullopt : take_number(rest);
+    if (!number || !rest.empty()) return std::nullopt;
+    parsed.number = *number;
     return parsed;
   }
   if (rest == kLockName) {

@@ -7,7 +7,9 @@
 //   .cairn-manifest.{save id}         checksums       rank-local saves: __{rank}.cairn-manifest.{save id}
 //   .metadata                         the description; its storage_meta names the save id
 //   __{rank}.metadata                 the same of one rank, in rank-local saves
-//   .cairn-lock                       held while a save or a clean-up is under way (__{rank}.cairn-lock)
+//   .metadata.{save id}               the description that is about to take the place of .metadata (also with
+//   rank) .cairn-claim.{old}.{n}            the right to do that (save/claim.h; also with rank) .cairn-lock
+//   held while a save or a clean-up is under way (__{rank}.cairn-lock)
 #pragma once
 
 #include <optional>
@@ -26,16 +28,21 @@ std::string data_file_name(int rank, int number, const SaveId& save);
 std::string manifest_name(const SaveId& save, std::optional<int> rank = std::nullopt);
 std::string metadata_name(std::optional<int> rank = std::nullopt);
 std::string lock_name(std::optional<int> rank = std::nullopt);
+std::string pending_metadata_name(const SaveId& save, std::optional<int> rank = std::nullopt);
+// `number` counts from 1.
+std::string claim_name(std::string_view old, int number, std::optional<int> rank = std::nullopt);
 
 SaveId random_save_id();
 std::optional<SaveId> save_id_from(std::string_view text);  // the inverse of to_string
 
 // What a name says of its file.
 struct DcpName {
-  enum class Kind { kData, kManifest, kMetadata, kLock };
+  enum class Kind { kData, kManifest, kMetadata, kPendingMetadata, kClaim, kLock };
   Kind kind = Kind::kData;
   std::optional<int> rank;
   std::optional<SaveId> save;  // absent: torch's own name, or a kind that has none
+  std::string old = {};        // of a claim
+  int number = 0;              // of a claim
 };
 // nullopt for a name that is none of ours and none of torch's. A partial file (is_partial) is named by what
 // it was going to be.

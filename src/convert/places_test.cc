@@ -14,6 +14,7 @@
 #include "cairn/verify.h"
 #include "testing/errors.h"
 #include "testing/folder.h"
+#include "testing/mount.h"
 #include "testing/states.h"
 
 namespace cairn {
@@ -22,16 +23,27 @@ namespace {
 struct PlaceKind {
   const char* name;
   std::function<std::string(const std::string& folder)> url_of;
+  std::vector<const char*> mount = {};  // the switches of a mount that it is behind
 };
 
 const PlaceKind kPlaceKinds[] = {
     {"path", [](const std::string& folder) { return folder; }},
     {"file_url", [](const std::string& folder) { return "file://" + folder; }},
     {"memory", [](const std::string& folder) { return "memory:/" + folder; }},
+    {"crippled_mount",
+     [](const std::string& folder) { return folder; },
+     {"no-links", "no-exclusive-rename", "no-directory-sync", "no-direct", "flock-per-mount", "stale"}},
 };
 
 class AnyPlace : public testing::TestWithParam<PlaceKind> {
  protected:
+  void SetUp() override {
+    if (!GetParam().mount.empty()) {
+      if (const std::string why = why_no_mounts(); !why.empty()) GTEST_SKIP() << why;
+      mount_.emplace(folder_.path(), GetParam().mount);
+    }
+    root_ = GetParam().url_of(mount_ ? mount_->path() : folder_.path());
+  }
   std::string url(const std::string& name) const { return root_ + "/" + name; }
 
   static StateDict state(int seed) {
@@ -43,7 +55,8 @@ class AnyPlace : public testing::TestWithParam<PlaceKind> {
   }
 
   const TestFolder folder_;
-  const std::string root_ = GetParam().url_of(folder_.path());
+  std::optional<CrippledMount> mount_;
+  std::string root_;
 };
 
 INSTANTIATE_TEST_SUITE_P(All, AnyPlace, testing::ValuesIn(kPlaceKinds),

@@ -86,7 +86,7 @@ class DcpWriter final : public StorageWriter {
     }
     CAIRN_POINT("finish.before_publish");
     written_.push_back(manifest_name(role_.save_id, local_rank()));
-    publication_->publish(metadata, std::move(sums), role_.deadline);
+    publication_->publish(metadata, std::move(sums), role_.deadline, warnings_);
   }
 
   void retire_collective() override {

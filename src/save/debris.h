@@ -27,9 +27,9 @@ class LiveFiles {
   std::set<SaveId> saves_;
 };
 
-// Of the files in a directory those that carry our marks and belong to no live save: half-written ones, data
-// files and manifests with a save id. Locks are not among them: whoever wants one gone takes it. Right only
-// while no save is under way. With `rank` only files of this rank's own.
+// Of the files in a directory those that carry our marks and belong to no live save: half-written ones,
+// claims, and data, manifests and metadata with a save id. Locks are not among them: whoever wants one gone
+// takes it. Right only while no save is under way. With `rank` only files of this rank's own.
 std::vector<FileEntry> find_debris(std::span<const FileEntry> files, const LiveFiles& live,
                                    std::optional<int> rank = std::nullopt);
 

@@ -12,6 +12,7 @@
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
 #include "format/dcp_metadata.h"
+#include "save/claim.h"
 #include "save/debris.h"
 
 namespace cairn {
@@ -30,12 +31,6 @@ ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
   ChecksumStream sums(strong);
   sums.append(as_bytes(bytes));
   return sums.finish(std::move(name));
-}
-
-void check_deadline(std::chrono::steady_clock::time_point deadline) {
-  if (std::chrono::steady_clock::now() <= deadline) return;
-  // The other ranks have given up, and somebody may be saving again.
-  throw Error(ErrorCode::kTimeout, "the save's deadline passed before it could be published");
 }
 
 bool is_torchs(const std::string& name) {
@@ -149,9 +144,14 @@ Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptio
   if (replaces_) remember_torch_files();
 }
 
-// Whichever way it was saved, a checkpoint in this place would be gone in the end.
+// Whichever way it was saved, a checkpoint in this place would be gone in the end. An empty file is none: a
+// save died that had taken the name.
 void Publication::require_replaceable() const {
-  bool there = is_there(files_, metadata_name(rank_)) || is_there(files_, kMetadataName);
+  const auto is_checkpoint = [&](std::string_view name) {
+    const auto entry = files_.stat(name);
+    return entry ? entry->size > 0 : is_there(files_, name);
+  };
+  bool there = is_checkpoint(metadata_name(rank_)) || is_checkpoint(kMetadataName);
   if (!rank_ && !there) there = !rank_metadata_in(files_.list()).empty();
   if (!there) return;
   throw Error(ErrorCode::kConflict,
@@ -185,35 +185,46 @@ void Publication::write(const std::string& name, std::string_view bytes, const C
   file->commit();
 }
 
-// Locks may end at the machine: another job can have published under this id since this save began.
-void Publication::require_unchanged() {
-  if (files_.version_of(metadata_name(rank_)) == version_) return;
-  throw Error(ErrorCode::kConflict,
-              "another save has replaced this checkpoint meanwhile: two jobs save under one id")
-      .in_file(files_.root() + "/" + metadata_name(rank_));
+// Another save may have come and gone meanwhile.
+void Publication::require_unchanged() const {
+  if (files_.version_of(metadata_name(rank_)) != version_)
+    throw another_save_came_first(files_, metadata_name(rank_));
 }
 
-// When it returns, the new checkpoint is the one that everybody sees: the file's commit() is one rename
-// (storage/posix_writer.cc).
-void Publication::write_metadata(const std::string& name, std::string_view bytes) {
-  CreateOptions how{.size = bytes.size(), .replace = options_.overwrite, .durable = options_.durable};
-  if (replaces_ && version_) {
-    how.last_check = [this] { require_unchanged(); };
-  } else if (!replaces_) {
-    how.replace = false;
+// When it returns, the new checkpoint is the one that everybody sees, by one step of the file system. Locks
+// may end at the machine: another job can have published under this id since this save began, or be about to.
+// What the file system can do decides how that is found out.
+void Publication::write_metadata(const std::string& name, std::string_view bytes,
+                                 std::chrono::steady_clock::time_point deadline,
+                                 std::vector<std::string>& warnings) {
+  const Capabilities can = files_.capabilities();
+  const bool claims = replaces_ && version_ && can.exclusive_create && can.atomic_rename;
+  CreateOptions how{.size = bytes.size(), .replace = replaces_, .durable = options_.durable};
+  if (replaces_ && version_ && can.replace_if_unchanged) {
+    how.expected = version_;
+  } else if (claims) {
+    return replace_by_claim(files_,
+                            {save_, rank_, bytes, *version_, options_.durable, lock_.get(), deadline});
+  } else if (replaces_ || !can.exclusive_create) {
+    require_unchanged();
+    how.replace = true;
+    warnings.push_back(
+        fmt::format("{}: nothing here keeps two jobs apart that save under one id at the same time: of two "
+                    "such saves that "
+                    "both report success, one is gone",
+                    files_.root()));
   }
   try {
     write(name, bytes, how);
-  } catch (Error& e) {
-    if (how.replace || e.code() != ErrorCode::kConflict) throw;
-    throw Error(ErrorCode::kConflict,
-                "another save has published this checkpoint meanwhile: two jobs save under one id")
-        .in_file(files_.root() + "/" + name);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kConflict) throw another_save_came_first(files_, name);
+    throw;
   }
 }
 
 void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
-                          std::chrono::steady_clock::time_point deadline) {
+                          std::chrono::steady_clock::time_point deadline,
+                          std::vector<std::string>& warnings) {
   describe(metadata);
   const std::string name = metadata_name(rank_);
   const std::string bytes = encode(metadata);
@@ -229,7 +240,7 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
   CAIRN_POINT("publish.before_metadata");
-  write_metadata(name, bytes);
+  write_metadata(name, bytes, deadline, warnings);
   CAIRN_POINT("publish.after_metadata");
   if (options_.durable) files_.sync_directory();
   CAIRN_POINT("publish.metadata_durable");

@@ -22,16 +22,17 @@ class Publication {
 
   // Everything the metadata names is durable. Writes the manifest (unless checksums are off) and the
   // metadata, which becomes part of the manifest, then removes what is no longer needed. When it throws
-  // before the metadata appeared, the old checkpoint is as it was.
+  // before the metadata appeared, the old checkpoint is as it was. `warnings` gets what the user should know.
   void publish(Metadata& metadata, std::vector<ManifestFile> written,
-               std::chrono::steady_clock::time_point deadline);
+               std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
 
  private:
   void require_replaceable() const;
   void describe(Metadata& metadata) const;
   void write(const std::string& name, std::string_view bytes, const CreateOptions& how);
-  void write_metadata(const std::string& name, std::string_view bytes);
-  void require_unchanged();
+  void write_metadata(const std::string& name, std::string_view bytes,
+                      std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
+  void require_unchanged() const;
   void remember_torch_files();
   void remember_replaced();
   void remove_old_files(std::string_view published, const Metadata& metadata) noexcept;

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/dcp_names.h"
+#include "testing/crippled.h"
 #include "testing/errors.h"
 #include "testing/faulty.h"
-#include "testing/forwarding.h"
 
 namespace cairn {
 namespace {
@@ -33,7 +33,7 @@ class Publish : public testing::Test {
     Metadata metadata;
     metadata.state_dict_metadata.emplace_back("step", BytesStorageMetadata{});
     metadata.storage_data.add({"step", std::nullopt, std::nullopt}, {data, 0, 4, {}, {}});
-    publication.publish(metadata, {}, deadline);
+    publication.publish(metadata, {}, deadline, warnings_);
   }
 
   // What publishing changed, in order.
@@ -53,6 +53,7 @@ class Publish : public testing::Test {
     return all;
   }
 
+  std::vector<std::string> warnings_;
   std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
   std::unique_ptr<FileSystem> files_ = faulty_file_system(memory_file_system(), faults_);
 };
@@ -107,7 +108,7 @@ TEST_F(Publish, FilesThatTorchWroteGoWithTheCheckpointThatNamesThem) {
     WriteOptions options;
     options.checksums = false;
     Publication(*files_, kOldSave, options, std::nullopt)
-        .publish(torchs, {}, std::chrono::steady_clock::time_point::max());
+        .publish(torchs, {}, std::chrono::steady_clock::time_point::max(), warnings_);
   }
   save(kNowSave, {});
   EXPECT_EQ(names(),
@@ -124,7 +125,7 @@ TEST_F(Publish, FilesWrittenAgainUnderTheirOldNamesStay) {
   for (const SaveId& save : {kOldSave, kNowSave}) {
     Metadata mine = metadata;
     Publication(*files_, save, options, std::nullopt)
-        .publish(mine, {}, std::chrono::steady_clock::time_point::max());
+        .publish(mine, {}, std::chrono::steady_clock::time_point::max(), warnings_);
   }
   EXPECT_EQ(names(), (Strings{".metadata", "__0_0.distcp"}));
 }
@@ -183,20 +184,8 @@ TEST_F(Publish, NeitherWayOfSavingReplacesTheOtherUnasked) {
   EXPECT_EQ(error_of([&] { save(kNowSave, {.overwrite = false}); }).code(), ErrorCode::kConflict);
 }
 
-// Locks that keep nobody out, as between machines.
-class Unlocked final : public ForwardingFileSystem {
- public:
-  using ForwardingFileSystem::ForwardingFileSystem;
-  std::unique_ptr<FileLock> lock(std::string_view) override {
-    struct Lock final : FileLock {
-      bool is_exclusive() const override { return false; }
-    };
-    return std::make_unique<Lock>();
-  }
-};
-
 // Two jobs that no lock keeps apart, each with a data file of its own.
-class TwoJobs : public Publish {
+class TwoJobs : public Publish, public testing::WithParamInterface<Lacks> {
  protected:
   void put_data(const SaveId& save) { put(data_file_name(0, 0, save)); }
 
@@ -205,13 +194,24 @@ class TwoJobs : public Publish {
     metadata.state_dict_metadata.emplace_back("step", BytesStorageMetadata{});
     metadata.storage_data.add({"step", std::nullopt, std::nullopt},
                               {data_file_name(0, 0, save), 0, 4, {}, {}});
-    publication.publish(metadata, {}, std::chrono::steady_clock::time_point::max());
+    publication.publish(metadata, {}, std::chrono::steady_clock::time_point::max(), warnings_);
   }
 
-  Unlocked shared_{*files_};
+  CrippledFileSystem shared_{*files_, GetParam()};
 };
 
-TEST_F(TwoJobs, OnlyOneOfThemPublishesANewCheckpoint) {
+// What a file system has to tell two jobs apart, the best first.
+INSTANTIATE_TEST_SUITE_P(
+    Each, TwoJobs,
+    testing::Values(Lacks{.locks = true}, Lacks{.locks = true, .replace_if_unchanged = true},
+                    Lacks{.locks = true, .replace_if_unchanged = true, .exclusive_create = true}),
+    [](const auto& lacks) {
+      return lacks.param.exclusive_create       ? "ByLooking"
+             : lacks.param.replace_if_unchanged ? "ByClaim"
+                                                : "InOneStep";
+    });
+
+TEST_P(TwoJobs, OnlyOneOfThemPublishesANewCheckpoint) {
   Publication one(shared_, kOldSave, {}, std::nullopt), other(shared_, kNowSave, {}, std::nullopt);
   put_data(kOldSave);
   put_data(kNowSave);
@@ -223,7 +223,7 @@ TEST_F(TwoJobs, OnlyOneOfThemPublishesANewCheckpoint) {
   EXPECT_TRUE(files_->stat(data_file_name(0, 0, kOldSave)));
 }
 
-TEST_F(TwoJobs, OnlyOneOfThemReplacesAnOldCheckpoint) {
+TEST_P(TwoJobs, OnlyOneOfThemReplacesAnOldCheckpoint) {
   save(kOther, {});
   Publication one(shared_, kOldSave, {}, std::nullopt), other(shared_, kNowSave, {}, std::nullopt);
   put_data(kOldSave);
@@ -234,9 +234,27 @@ TEST_F(TwoJobs, OnlyOneOfThemReplacesAnOldCheckpoint) {
   EXPECT_TRUE(files_->stat(data_file_name(0, 0, kNowSave))) << "of a save that may be under way";
   const Error e = error_of([&] { publish(other, kNowSave); });
   EXPECT_EQ(e.code(), ErrorCode::kConflict);
-  EXPECT_TRUE(mentions(e, "another save has replaced this checkpoint meanwhile")) << e.what();
+  EXPECT_TRUE(mentions(e, "another save has published this checkpoint meanwhile")) << e.what();
   EXPECT_TRUE(is_published_by(*files_, kOldSave, std::nullopt));
   EXPECT_TRUE(files_->stat(data_file_name(0, 0, kOldSave)));
+}
+
+TEST_P(TwoJobs, TheReportSaysWhereNothingKeepsThemApart) {
+  const std::size_t warned = GetParam().exclusive_create ? 1 : 0;
+  for (const SaveId& id : {kOldSave, kNowSave}) {
+    warnings_.clear();
+    Publication publication(shared_, id, {}, std::nullopt);
+    put_data(id);
+    publish(publication, id);
+    EXPECT_EQ(warnings_.size(), warned);
+  }
+}
+
+// A name that a dead save took, and put nothing behind, on a file system where that takes two steps.
+TEST_F(Publish, AnEmptyMetadataIsNoCheckpointAndInNobodysWay) {
+  files_->create(".metadata")->commit();
+  save(kNowSave, {.overwrite = false});
+  EXPECT_TRUE(is_published_by(*files_, kNowSave, std::nullopt));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "testing/errors.h"
 #include "testing/faulty.h"
 #include "testing/folder.h"
+#include "testing/mount.h"
 
 namespace cairn {
 namespace {
@@ -20,7 +21,11 @@ namespace {
 struct FileSystemKind {
   const char* name;
   std::function<std::unique_ptr<FileSystem>(const std::string& folder)> make;
+  std::vector<const char*> mount = {};  // the switches of a mount that it is behind
 };
+
+const std::vector<const char*> kNothingExclusive = {"no-links", "no-exclusive-rename", "no-directory-sync",
+                                                    "no-direct"};
 
 const FileSystemKind kKinds[] = {
     {"memory", [](const std::string&) { return memory_file_system(); }},
@@ -32,6 +37,11 @@ const FileSystemKind kKinds[] = {
     {"automatic", [](const std::string& f) { return posix_file_system(f); }},
     {"faulty",
      [](const std::string&) { return faulty_file_system(memory_file_system(), std::make_shared<Faults>()); }},
+    {"mounted", [](const std::string& f) { return posix_file_system(f); }, {"stale"}},
+    {"mounted_no_exclusive_rename",
+     [](const std::string& f) { return posix_file_system(f); },
+     {"no-exclusive-rename"}},
+    {"mounted_crippled", [](const std::string& f) { return posix_file_system(f); }, kNothingExclusive},
 };
 
 class AnyFileSystem : public testing::TestWithParam<FileSystemKind> {
@@ -59,8 +69,17 @@ class AnyFileSystem : public testing::TestWithParam<FileSystemKind> {
     return all;
   }
 
+  void SetUp() override {
+    if (!GetParam().mount.empty()) {
+      if (const std::string why = why_no_mounts(); !why.empty()) GTEST_SKIP() << why;
+      mount_.emplace(folder_.path(), GetParam().mount);
+    }
+    files_ = GetParam().make(mount_ ? mount_->path() : folder_.path());
+  }
+
   TestFolder folder_;
-  std::unique_ptr<FileSystem> files_ = GetParam().make(folder_.path());
+  std::optional<CrippledMount> mount_;
+  std::unique_ptr<FileSystem> files_;
 };
 
 INSTANTIATE_TEST_SUITE_P(All, AnyFileSystem, testing::ValuesIn(kKinds),
@@ -126,8 +145,89 @@ TEST_P(AnyFileSystem, AReplacementTakesThePlaceInOneStep) {
   file->commit();
   EXPECT_EQ(read("a"), "new and longer");
   std::string text(3, '\0');
-  reader->read_at(0, std::as_writable_bytes(std::span(text)));
+  const auto read_on = [&] { reader->read_at(0, std::as_writable_bytes(std::span(text))); };
+  if (std::string_view(GetParam().name) == "mounted") {
+    EXPECT_EQ(error_of(read_on).os_error(), ESTALE);  // servers do not keep what nobody names any more
+    return;
+  }
+  read_on();
   EXPECT_EQ(text, "old");  // who had it open still has it
+}
+
+TEST_P(AnyFileSystem, SaysWhatItCanDo) {
+  const std::string kind = GetParam().name;
+  const bool in_memory = kind.find("memory") != kind.npos || kind == "faulty";
+  files_->sync_directory();  // whether there is such a thing is found out by trying
+  const Capabilities can = files_->capabilities();
+  EXPECT_TRUE(can.atomic_rename && can.exclusive_create && can.append && can.ranged_writes);
+  EXPECT_TRUE(can.modification_times);
+  EXPECT_EQ(can.replace_if_unchanged, in_memory);
+  EXPECT_EQ(can.symbolic_links, !in_memory);
+  EXPECT_EQ(can.directory_sync, kind != "mounted_crippled");
+  EXPECT_TRUE(!mount_ || !can.locks_across_machines) << "nobody knows who else has mounted it";
+}
+
+TEST_P(AnyFileSystem, AFileIsReplacedOnlyWhileItIsTheExpectedOneOrNobodyCanTell) {
+  write("a", "old");
+  const auto old = files_->version_of("a");
+  if (!files_->capabilities().replace_if_unchanged) {
+    EXPECT_EQ(code_of([&] { files_->create("a", {.replace = true, .expected = old}); }),
+              ErrorCode::kUnsupported);
+    return;
+  }
+  const auto first = files_->create("a", {.replace = true, .expected = old});
+  const auto second = files_->create("a", {.replace = true, .expected = old});
+  first->write_at(0, bytes("first"));
+  second->write_at(0, bytes("second"));
+  first->commit();
+  EXPECT_EQ(code_of([&] { second->commit(); }), ErrorCode::kConflict);
+  EXPECT_EQ(read("a"), "first");
+  const auto third = files_->create("a", {.replace = true, .expected = files_->version_of("a")});
+  files_->remove("a");
+  EXPECT_EQ(code_of([&] { third->commit(); }), ErrorCode::kConflict);
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_P(AnyFileSystem, OfManyThreadsOneCommitsAName) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string name = "a" + std::to_string(round);
+    std::atomic<int> won = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        try {
+          write(name, std::to_string(t));
+          ++won;
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), ErrorCode::kConflict) << e.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(won, 1);
+    EXPECT_EQ(read(name).size(), 1U);
+  }
+}
+
+TEST_P(AnyFileSystem, AFileGrowsFromItsFrontToItsEnd) {
+  auto file = files_->create("a");
+  std::string all;
+  for (int i = 0; i < 300; ++i) {
+    const std::string piece(static_cast<std::size_t>(i * 37 % 5003), static_cast<char>('a' + i % 26));
+    file->write_at(all.size(), bytes(piece));
+    all += piece;
+  }
+  file->commit();
+  EXPECT_EQ(read("a"), all);
+}
+
+TEST_P(AnyFileSystem, AFileWasModifiedWhenItWasWritten) {
+  EXPECT_EQ(files_->modified("a"), std::nullopt);
+  const auto before = std::chrono::system_clock::now() - std::chrono::seconds(2);  // coarse clocks of disks
+  write("a", "1");
+  const auto after = std::chrono::system_clock::now() + std::chrono::seconds(2);
+  ASSERT_NE(files_->modified("a"), std::nullopt);
+  EXPECT_TRUE(before <= *files_->modified("a") && *files_->modified("a") <= after);
 }
 
 TEST_P(AnyFileSystem, RenameReplacesAndRemoveRemoves) {

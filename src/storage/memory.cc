@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <set>
@@ -30,6 +31,7 @@ struct Contents {
   std::mutex mutex;
   std::vector<std::byte> bytes;
   const std::uint64_t version = next_version();
+  std::chrono::system_clock::time_point modified;  // committed
 };
 using Files = std::map<std::string, std::shared_ptr<Contents>, std::less<>>;
 
@@ -91,6 +93,17 @@ class MemoryFileSystem final : public FileSystem {
                    std::vector<std::string> made = {})
       : tree_(std::move(tree)), folder_(std::move(folder)), root_(std::move(root)), made_(std::move(made)) {}
 
+  // One process: whoever is kept out at all is kept out, and there is no disk to wait for.
+  Capabilities capabilities() const override {
+    return {.atomic_rename = true,
+            .exclusive_create = true,
+            .replace_if_unchanged = true,
+            .append = true,
+            .ranged_writes = true,
+            .locks_across_machines = true,
+            .directory_sync = true,
+            .modification_times = true};
+  }
   const std::string& root() const override { return root_; }
   std::string identity() const override { return fmt::format("memory:{}:{}", tree_->number, folder_); }
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override;
@@ -100,6 +113,7 @@ class MemoryFileSystem final : public FileSystem {
   std::unique_ptr<FileSystem> enter(std::string_view folder, bool create) const override;
   void remove_made_folders() noexcept override;
   std::optional<std::string> version_of(std::string_view name) const override;
+  std::optional<std::chrono::system_clock::time_point> modified(std::string_view name) const override;
   void rename(std::string_view from, std::string_view to) override;
   void remove(std::string_view name) override;
   void sync_directory() override {}
@@ -149,10 +163,14 @@ class MemoryFileSystem::Writer final : public FileWriter {
   }
 
   void commit() override {
-    if (options_.last_check) options_.last_check();
     const std::lock_guard lock(tree_->mutex);
-    if (tree_->has_folder(path_) || (!options_.replace && tree_->files.contains(path_)))
+    const auto old = tree_->files.find(path_);
+    const bool there = old != tree_->files.end();
+    if (tree_->has_folder(path_) || (!options_.replace && there))
       throw Error(ErrorCode::kConflict, "there is a file of this name already").in_file(shown_);
+    if (options_.expected && (!there || std::to_string(old->second->version) != *options_.expected))
+      throw Error(ErrorCode::kConflict, "another file has this name by now").in_file(shown_);
+    contents_->modified = std::chrono::system_clock::now();
     tree_->files[path_] = contents_;
   }
 
@@ -234,6 +252,14 @@ std::optional<std::string> MemoryFileSystem::version_of(std::string_view name) c
   const auto found = tree_->files.find(path_of(name));
   if (found == tree_->files.end()) return std::nullopt;
   return std::to_string(found->second->version);
+}
+
+std::optional<std::chrono::system_clock::time_point> MemoryFileSystem::modified(std::string_view name) const {
+  check_file_name(name);
+  const std::lock_guard lock(tree_->mutex);
+  const auto found = tree_->files.find(path_of(name));
+  if (found == tree_->files.end()) return std::nullopt;
+  return found->second->modified;
 }
 
 void MemoryFileSystem::rename(std::string_view from, std::string_view to) {

@@ -2,9 +2,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -37,11 +40,28 @@ IoPath path_from_environment() {
               fmt::format("CAIRN_IO is '{}'; buffered, direct and uring are known", name));
 }
 
-void sync_descriptor(int fd, const std::string& path) {
-  if (::fsync(fd) == 0) return;
-  // Some network file systems do not know it for directories: there is nothing to wait for then.
-  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return;
+// False for some network file systems, which do not know it for directories: there is nothing to wait for.
+bool sync_descriptor(int fd, const std::string& path) {
+  if (::fsync(fd) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
   fail_with("cannot make the directory durable", path, errno);
+}
+
+// Whether a directory is on a disk, or in the memory, of this machine alone: a lock reaches everybody then.
+bool is_local(int fd) {
+  constexpr std::array<std::uint32_t, 7> kLocal = {
+      0xEF53,      // ext2, ext3, ext4
+      0x58465342,  // xfs
+      0x9123683E,  // btrfs
+      0x01021994,  // tmpfs
+      0x794C7630,  // overlayfs
+      0xF2F52010,  // f2fs
+      0x2FC12FC1,  // zfs
+  };
+  struct statfs status;
+  if (::fstatfs(fd, &status) != 0) return false;
+  const auto kind = static_cast<std::uint32_t>(status.f_type);
+  return std::find(kLocal.begin(), kLocal.end(), kind) != kLocal.end();
 }
 
 // Directories that are made on the way to one. Unless they are kept, they go again: whoever fails next leaves
@@ -114,11 +134,25 @@ class PosixFileSystem final : public FileSystem {
     made_->keep();
   }
 
+  // A name is taken alone everywhere (posix_writer.cc); nothing compares a file and replaces it in one step.
+  Capabilities capabilities() const override {
+    return {.atomic_rename = true,
+            .exclusive_create = true,
+            .append = true,
+            .ranged_writes = true,
+            .locks_across_machines = is_local(directory_->descriptor()),
+            .directory_sync = syncs_,
+            .symbolic_links = true,
+            .modification_times = true};
+  }
   const std::string& root() const override { return directory_->path(); }
   std::string identity() const override { return directory_->identity(); }
 
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
     check_file_name(name);
+    if (options.expected)
+      throw Error(ErrorCode::kUnsupported, "a directory cannot replace a file only if it is unchanged")
+          .in_file(shown(name));
     if (!options.replace && stat(name))
       fail_with("there is a file of this name already", shown(name), EEXIST);
     CAIRN_POINT("file.before_create");
@@ -142,16 +176,9 @@ class PosixFileSystem final : public FileSystem {
   }
 
   std::optional<FileEntry> stat(std::string_view name) const override {
-    check_file_name(name);
-    const std::string text(name);
-    struct stat status;
-    if (::fstatat(directory_->descriptor(), text.c_str(), &status,
-                  links_ == Links::kFollow ? 0 : AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT) return std::nullopt;
-      fail_with("cannot look at the file", shown(name), errno);
-    }
-    if (!S_ISREG(status.st_mode)) return std::nullopt;
-    return FileEntry{text, static_cast<std::uint64_t>(status.st_size)};
+    const auto status = status_of(name);
+    if (!status || !S_ISREG(status->st_mode)) return std::nullopt;
+    return FileEntry{std::string(name), static_cast<std::uint64_t>(status->st_size)};
   }
 
   std::vector<FileEntry> entries(std::string_view folder) const override {
@@ -170,16 +197,19 @@ class PosixFileSystem final : public FileSystem {
   void remove_made_folders() noexcept override { made_->remove(); }
 
   std::optional<std::string> version_of(std::string_view name) const override {
-    check_file_name(name);
-    struct stat status;
-    const int flags = links_ == Links::kFollow ? 0 : AT_SYMLINK_NOFOLLOW;
-    if (::fstatat(directory_->descriptor(), std::string(name).c_str(), &status, flags) != 0) {
-      if (errno == ENOENT) return std::nullopt;
-      fail_with("cannot look at the file", shown(name), errno);
-    }
-    return fmt::format("{}:{}:{}:{}.{}:{}.{}", status.st_dev, status.st_ino, status.st_size,
-                       status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
-                       status.st_ctim.tv_nsec);
+    const auto status = status_of(name);
+    if (!status) return std::nullopt;
+    return fmt::format("{}:{}:{}:{}.{}:{}.{}", status->st_dev, status->st_ino, status->st_size,
+                       status->st_mtim.tv_sec, status->st_mtim.tv_nsec, status->st_ctim.tv_sec,
+                       status->st_ctim.tv_nsec);
+  }
+
+  std::optional<std::chrono::system_clock::time_point> modified(std::string_view name) const override {
+    using namespace std::chrono;
+    const auto status = status_of(name);
+    if (!status) return std::nullopt;
+    const auto since = seconds(status->st_mtim.tv_sec) + nanoseconds(status->st_mtim.tv_nsec);
+    return system_clock::time_point(duration_cast<system_clock::duration>(since));
   }
 
   void rename(std::string_view from, std::string_view to) override {
@@ -200,7 +230,7 @@ class PosixFileSystem final : public FileSystem {
 
   void sync_directory() override {
     CAIRN_POINT("directory.before_sync");
-    sync_descriptor(directory_->descriptor(), root());
+    if (!sync_descriptor(directory_->descriptor(), root())) syncs_ = false;
     CAIRN_POINT("directory.after_sync");
   }
 
@@ -214,10 +244,21 @@ class PosixFileSystem final : public FileSystem {
  private:
   std::string shown(std::string_view name) const { return root() + "/" + std::string(name); }
 
+  // nullopt when nothing has this name.
+  std::optional<struct stat> status_of(std::string_view name) const {
+    check_file_name(name);
+    struct stat status;
+    const int flags = links_ == Links::kFollow ? 0 : AT_SYMLINK_NOFOLLOW;
+    if (::fstatat(directory_->descriptor(), std::string(name).c_str(), &status, flags) == 0) return status;
+    if (errno == ENOENT) return std::nullopt;
+    fail_with("cannot look at the file", shown(name), errno);
+  }
+
   std::shared_ptr<const Directory> directory_;
   FileSystemOptions options_;
   IoPath io_;
   Links links_;
+  std::atomic<bool> syncs_ = true;  // until it is seen that it does not
   std::unique_ptr<MadeDirectories> made_;
   std::shared_ptr<UringPool> rings_;
 };

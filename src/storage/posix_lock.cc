@@ -71,12 +71,15 @@ class OwnDescriptor {
   pid_t owner_ = ::getpid();
 };
 
+// A file that is not there any more; a server says it of one that was open.
+bool is_gone(int os_error) { return os_error == ENOENT || os_error == ESTALE; }
+
 // Whether the name still leads to this file: its last holder removes it, and the next one makes another.
 bool is_named(int fd, const Directory& directory, const std::string& name) {
   struct stat mine, named;
   if (::fstat(fd, &mine) != 0 ||
       ::fstatat(directory.descriptor(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0) {
-    if (errno == ENOENT) return false;
+    if (is_gone(errno)) return false;
     const int os_error = errno;
     throw Error(ErrorCode::kIo, "cannot look at the lock")
         .in_file(directory.path() + "/" + name)
@@ -85,9 +88,11 @@ bool is_named(int fd, const Directory& directory, const std::string& name) {
   return mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
 }
 
+// Nothing when it is gone.
 std::string read_text(int fd, const std::string& path) {
   std::array<char, 4096> text{};
   const ssize_t got = uninterrupted([&] { return ::pread(fd, text.data(), text.size(), 0); });
+  if (got < 0 && is_gone(errno)) return {};
   if (got < 0) throw Error(ErrorCode::kIo, "cannot read who holds the lock").in_file(path).with_errno(errno);
   return {text.data(), static_cast<std::size_t>(got)};
 }
@@ -99,58 +104,9 @@ std::string read_again(const Directory& directory, const std::string& name) {
       [&] { return ::openat(directory.descriptor(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC); }));
   const std::string path = directory.path() + "/" + name;
   if (file.get() >= 0) return read_text(file.get(), path);
-  if (errno == ENOENT) return {};
+  if (is_gone(errno)) return {};
   throw Error(ErrorCode::kIo, "cannot read who holds the lock").in_file(path).with_errno(errno);
 }
-
-class PosixLock final : public FileLock {
- public:
-  PosixLock(std::shared_ptr<const Directory> directory, std::string name)
-      : directory_(std::move(directory)), name_(std::move(name)) {}
-  PosixLock(const PosixLock&) = delete;
-  PosixLock& operator=(const PosixLock&) = delete;
-  // The name goes first, while nobody else can have the lock. A forked copy of the holder leaves it alone.
-  ~PosixLock() override {
-    if (file_ && ::getpid() == holder_ && is_ours_alone())
-      ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
-  }
-
-  bool is_exclusive() const override {
-    if (!exclusive_ || ::getpid() != holder_) return false;
-    return is_named(file_->get(), *directory_, name_) && read_again(*directory_, name_) == text_;
-  }
-
-  // `text` is what we wrote into it.
-  void hold(OwnDescriptor file, bool exclusive, std::string text) noexcept {
-    file_.emplace(std::move(file));
-    exclusive_ = exclusive;
-    text_ = std::move(text);
-  }
-
- private:
-  // Where others that may live have written too, only our line goes.
-  bool is_ours_alone() const noexcept {
-    try {
-      if (!is_named(file_->get(), *directory_, name_)) return false;
-      std::string all = read_text(file_->get(), name_);
-      const std::size_t ours = text_.empty() ? all.npos : all.find(text_);
-      if (ours != all.npos) all.erase(ours, text_.size());
-      if (all.empty()) return true;
-      if (ours != all.npos && ::ftruncate(file_->get(), 0) == 0)
-        static_cast<void>(::write(file_->get(), all.data(), all.size()) == 0);
-      return false;
-    } catch (...) {
-      return exclusive_;  // it cannot be read, or there is no memory to look
-    }
-  }
-
-  std::shared_ptr<const Directory> directory_;
-  std::string name_;
-  std::optional<OwnDescriptor> file_;  // when it is held
-  bool exclusive_ = false;
-  std::string text_;
-  pid_t holder_ = ::getpid();
-};
 
 enum class Taken { kYes, kNo, kUnsupported };
 
@@ -260,10 +216,9 @@ bool are_dead(std::string_view text, int fd) {
   return true;
 }
 
-// Adds our line to the file, behind what others that may live wrote. A disk without room for it keeps nobody
-// from the lock. Returns whether it is there.
-bool write_holder(int fd, const std::string& text, bool alone) {
-  if (alone && ::ftruncate(fd, 0) != 0) return false;
+// Adds our line to the file, behind those of others, dead or not: whoever looks at the same time must not
+// lose theirs. A disk without room for it keeps nobody from the lock. Returns whether it is there.
+bool write_holder(int fd, const std::string& text) {
   const off_t end = ::lseek(fd, 0, SEEK_END);
   if (end < 0 || static_cast<std::uint64_t>(end) + text.size() > largest_file()) return false;
   if (::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size())) return true;
@@ -278,6 +233,60 @@ std::string read_holder(int fd, const std::string& path) {
   const bool readable = std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
   return line.empty() || !readable ? "somebody else" : line.substr(0, line.rfind(", began "));
 }
+
+class PosixLock final : public FileLock {
+ public:
+  PosixLock(std::shared_ptr<const Directory> directory, std::string name)
+      : directory_(std::move(directory)), name_(std::move(name)) {}
+  PosixLock(const PosixLock&) = delete;
+  PosixLock& operator=(const PosixLock&) = delete;
+  // The name goes first, while nobody else can have the lock. A forked copy of the holder leaves it alone.
+  ~PosixLock() override {
+    if (file_ && ::getpid() == holder_ && is_last()) ::unlinkat(directory_->descriptor(), name_.c_str(), 0);
+  }
+
+  bool is_exclusive() const override {
+    if (!locked_ || ::getpid() != holder_ || !is_named(file_->get(), *directory_, name_)) return false;
+    const std::optional<std::string> others = others_in(read_again(*directory_, name_));
+    return others && are_dead(*others, file_->get());
+  }
+
+  // `locked`: flock works here. `text` is what we wrote into it; nothing when there was no room.
+  void hold(OwnDescriptor file, bool locked, std::string text) noexcept {
+    file_.emplace(std::move(file));
+    locked_ = locked;
+    text_ = std::move(text);
+  }
+
+ private:
+  // All but our line; nullopt when that is gone.
+  std::optional<std::string> others_in(std::string all) const {
+    const std::size_t ours = all.find(text_);
+    if (ours == all.npos) return std::nullopt;
+    return all.erase(ours, text_.size());
+  }
+
+  // Where others that may live have written too, only our line goes.
+  bool is_last() const noexcept {
+    try {
+      if (!is_named(file_->get(), *directory_, name_)) return false;
+      const std::optional<std::string> others = others_in(read_text(file_->get(), name_));
+      if (others && are_dead(*others, file_->get())) return true;
+      if (others && ::ftruncate(file_->get(), 0) == 0)
+        static_cast<void>(::write(file_->get(), others->data(), others->size()) == 0);
+      return false;
+    } catch (...) {
+      return locked_;  // it cannot be read, or there is no memory to look
+    }
+  }
+
+  std::shared_ptr<const Directory> directory_;
+  std::string name_;
+  std::optional<OwnDescriptor> file_;  // when it is held
+  bool locked_ = false;
+  std::string text_;
+  pid_t holder_ = ::getpid();
+};
 
 }  // namespace
 
@@ -294,6 +303,8 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
         uninterrupted([&] { return ::openat(directory->descriptor(), text.c_str(), kFlags, 0666); }));
     if (file.get() < 0) {
       const int os_error = errno;
+      // A mount can find the name of another machine's lock, and open it when it is gone.
+      if (is_gone(os_error) && attempt + 1 < kAttempts) continue;
       throw Error(ErrorCode::kIo, "cannot open the lock").in_file(path).with_errno(os_error);
     }
     CAIRN_POINT("lock.opened");
@@ -304,11 +315,9 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
     }
     if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
     CAIRN_POINT("lock.taken");
-    // A name that is there already was left by a holder that died, or flock ends at this machine.
-    const bool alone = are_dead(read_text(file.get(), path), file.get());
-    // Without room for a line the lock is known by what is in it, the dead's or nothing.
-    if (!write_holder(file.get(), mine, alone)) mine = alone ? read_text(file.get(), path) : "";
-    lock->hold(std::move(file), alone && taken == Taken::kYes, std::move(mine));
+    // What is in it already is of a holder that died, or flock ends at this machine.
+    if (!write_holder(file.get(), mine)) mine.clear();
+    lock->hold(std::move(file), taken == Taken::kYes, std::move(mine));
     return lock;
   }
   throw Error(ErrorCode::kConflict, fmt::format("{} holds this lock", holder)).in_file(path);

@@ -95,7 +95,6 @@ class PosixWriter final : public FileWriter {
     CAIRN_POINT("file.after_sync");
     channel->close();
     CAIRN_POINT("file.before_rename");
-    if (options_.last_check) options_.last_check();
     appear();
     partial_.forget();
     CAIRN_POINT("file.after_rename");
@@ -135,17 +134,29 @@ class PosixWriter final : public FileWriter {
     if (errno != EINVAL && errno != ENOSYS)
       fail_with(errno == EEXIST ? "there is a file of this name already" : "cannot rename", shown(name_),
                 errno);
-    // A file system without the exclusive rename has links, or nothing that is exclusive.
+    // A file system without the exclusive rename may have links.
     if (::linkat(at, partial_.text(), at, name_.c_str(), 0) == 0) return partial_.remove();
     const bool no_links = errno == EPERM || errno == EOPNOTSUPP || errno == ENOTSUP || errno == EMLINK ||
                           errno == ENOSYS || errno == EINVAL;
     if (!no_links)
       fail_with(errno == EEXIST ? "there is a file of this name already" : "cannot link", shown(name_),
                 errno);
-    if (::faccessat(at, name_.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-      fail_with("there is a file of this name already", shown(name_), EEXIST);
-    if (::renameat(at, partial_.text(), at, name_.c_str()) != 0)
-      fail_with("cannot rename", shown(name_), errno);
+    appear_in_taken_place(at);
+  }
+
+  // Nothing moves a file to a free name only: the name is taken first, which one alone can do, with nothing
+  // in it. Whoever looks right then, or after we died right then, finds an empty file.
+  void appear_in_taken_place(int at) {
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    const Descriptor taken(uninterrupted([&] { return ::openat(at, name_.c_str(), kFlags, 0666); }));
+    if (taken.get() < 0)
+      fail_with(errno == EEXIST ? "there is a file of this name already" : "cannot create", shown(name_),
+                errno);
+    CAIRN_POINT("file.name_taken");
+    if (::renameat(at, partial_.text(), at, name_.c_str()) == 0) return;
+    const int os_error = errno;
+    ::unlinkat(at, name_.c_str(), 0);
+    fail_with("cannot rename", shown(name_), os_error);
   }
 
   std::shared_ptr<const Directory> directory_;

@@ -15,6 +15,7 @@ class ForwardingFileSystem : public FileSystem {
  public:
   explicit ForwardingFileSystem(FileSystem& inner) : inner_(inner) {}
 
+  Capabilities capabilities() const override { return inner_.capabilities(); }
   const std::string& root() const override { return inner_.root(); }
   std::string identity() const override { return inner_.identity(); }
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
@@ -29,6 +30,9 @@ class ForwardingFileSystem : public FileSystem {
   void remove_made_folders() noexcept override { inner_.remove_made_folders(); }
   std::optional<std::string> version_of(std::string_view name) const override {
     return inner_.version_of(name);
+  }
+  std::optional<std::chrono::system_clock::time_point> modified(std::string_view name) const override {
+    return inner_.modified(name);
   }
   void rename(std::string_view from, std::string_view to) override { inner_.rename(from, to); }
   void remove(std::string_view name) override { inner_.remove(name); }

@@ -95,6 +95,7 @@ JobPlan draw_quiet_job(Random& random, int first_version) {
   job.coordinator = random.between(0, job.size() - 1);
   job.shapes = draw_shapes(random);
   job.first_version = first_version;
+  job.deadline = milliseconds(600);  // more than the slowest storage needs for a save
   job.durable = random.chance(90);
   job.checksums = random.chance(95);
   return job;

@@ -98,6 +98,12 @@ class ProcessFiles final : public ForwardingFileSystem {
   ProcessFiles(Storage& storage, Process& process)
       : ForwardingFileSystem(*storage.files_), storage_(storage), process_(process) {}
 
+  // What a directory can do: the way that most saves go.
+  Capabilities capabilities() const override {
+    Capabilities can = storage_.files_->capabilities();
+    can.replace_if_unchanged = false;
+    return can;
+  }
   std::unique_ptr<FileWriter> create(std::string_view name, const CreateOptions& options) override {
     storage_.require_may_publish(process_, name);
     auto inner = timed("create", name, [&] { return storage_.files_->create(name, options); });
@@ -113,9 +119,11 @@ class ProcessFiles final : public ForwardingFileSystem {
     return timed("list", folder, [&] { return storage_.files_->entries(folder); });
   }
   void rename(std::string_view from, std::string_view to) override {
+    storage_.require_may_publish(process_, to);
     timed("rename", from, [&] {
       storage_.require_not_live(process_, from, "renamed");
       storage_.files_->rename(from, to);
+      storage_.on_commit(process_, to);
     });
   }
   void remove(std::string_view name) override {

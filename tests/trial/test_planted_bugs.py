@@ -23,7 +23,7 @@ PATIENCE = 120  # seconds; a harness that hangs has found something
 # What to run, with DIR and SEED filled in. A few seconds each.
 HARNESSES: dict[str, list[str]] = {
     "promises": ["promises", "DIR"],
-    "kill_at_points": ["kill_at_points", "DIR", "0", "SEED", "publish.before,publish.after,save.written,gc."],
+    "kill_at_points": ["kill_at_points", "DIR", "0", "SEED", "publish.before,publish.after,claim.,save.written,gc."],
     "two_jobs": ["two_jobs", "DIR", "12", "SEED"],
     "kill_save": ["kill_save", "DIR", "30", "SEED"],
     "stop_save": ["stop_save", "DIR", "2", "SEED"],
