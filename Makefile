@@ -16,7 +16,7 @@ TRIALS := tests/trial tests/crash tests/mpi tests/attack
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check soak repeat long bench fuzz conformance conformance-frameworks format lint install clean
+.PHONY: help setup build demo test check soak repeat long bench fuzz conformance conformance-frameworks format lint wheel install clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 25
@@ -71,6 +71,9 @@ format:  ## apply .clang-format
 
 lint: build  ## layers, format, clang-tidy, paths
 	@tools/lint.sh $(JOBS)
+
+wheel: setup  ## dist/: a wheel that installs without a compiler (manylinux_2_35), tried, and the source archive
+	@tools/wheel.sh $(JOBS)
 
 install: build  ## into PREFIX (/usr/local)
 	cmake --install $(RELEASE) --prefix $(or $(PREFIX),/usr/local)

@@ -25,7 +25,6 @@ int main() {}" | g++ "${flags[@]}" -x c++ - "${libraries[@]}" "-l$3" -o /dev/nul
   fi
 }
 optional ISAL isa-l/crc.h isal
-optional XXHASH xxhash.h xxhash
 optional ZSTD zstd.h zstd
 optional LIBURING liburing.h uring
 

@@ -90,7 +90,7 @@ std::string version_text() {
   std::string text = fmt::format("cairn {}", version());
   for (const Feature& feature : features())
     text +=
-        fmt::format("\n  {:<8} {:<4} {}", feature.name, feature.available ? "yes" : "no", feature.purpose);
+        fmt::format("\n  {:<10} {:<4} {}", feature.name, feature.available ? "yes" : "no", feature.purpose);
   return text;
 }
 

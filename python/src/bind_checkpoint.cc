@@ -134,7 +134,7 @@ nb::tuple read_tensor(const Checkpoint& checkpoint, std::string_view name, std::
   nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(elements.size())));
   if (!bytes.is_valid()) throw nb::python_error();
   if (!elements.empty()) {
-    char* to = PyBytes_AS_STRING(bytes.ptr());
+    char* to = PyBytes_AsString(bytes.ptr());
     nb::gil_scoped_release release;
     std::memcpy(to, elements.data(), elements.size());
   }

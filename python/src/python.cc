@@ -97,17 +97,18 @@ nb::tuple to_tuple(const Shape& shape) {
   nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.rank())));
   if (!made.is_valid()) throw nb::python_error();
   for (std::size_t i = 0; i < shape.rank(); ++i)
-    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+    PyTuple_SetItem(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
   return nb::cast<nb::tuple>(made);
 }
 
 Shape to_shape(nb::handle numbers) {
   nb::object fast = nb::steal(PySequence_Fast(numbers.ptr(), "a shape is a sequence of numbers"));
   if (!fast.is_valid()) throw nb::python_error();
-  const Py_ssize_t size = PySequence_Fast_GET_SIZE(fast.ptr());
+  const Py_ssize_t size = PySequence_Size(fast.ptr());
   Shape shape(static_cast<std::size_t>(size), 0);
   for (Py_ssize_t i = 0; i < size; ++i) {
-    shape[static_cast<std::size_t>(i)] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast.ptr(), i));
+    const nb::object number = nb::steal(PySequence_GetItem(fast.ptr(), i));
+    if (number.is_valid()) shape[static_cast<std::size_t>(i)] = PyLong_AsLongLong(number.ptr());
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
   }
   return shape;

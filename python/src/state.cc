@@ -57,8 +57,8 @@ bool holds_tensor(nb::handle value, bool mappings) {
     return found;
   }
   if (!PyList_Check(value.ptr())) return false;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value.ptr()); ++i)
-    if (holds_tensor(PyList_GET_ITEM(value.ptr(), i), mappings)) return true;
+  for (Py_ssize_t i = 0; i < PyList_Size(value.ptr()); ++i)
+    if (holds_tensor(PyList_GetItem(value.ptr(), i), mappings)) return true;
   return false;
 }
 
@@ -87,9 +87,9 @@ void TorchState::walk(nb::handle value, nb::handle parent, nb::handle key) {
   const Level level;
   if (is_terminal(value)) return add(value, parent, key);
   if (PyList_Check(value.ptr())) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value.ptr()); ++i) {
+    for (Py_ssize_t i = 0; i < PyList_Size(value.ptr()); ++i) {
       path_.emplace_back(std::int64_t{i});
-      walk(PyList_GET_ITEM(value.ptr(), i), value, nb::int_(i));
+      walk(PyList_GetItem(value.ptr(), i), value, nb::int_(i));
       path_.pop_back();
     }
     return;

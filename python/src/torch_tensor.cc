@@ -51,7 +51,7 @@ class Name {
     return nb::steal(value);
   }
   nb::object call(nb::handle object) const {
-    PyObject* value = PyObject_CallMethodNoArgs(object.ptr(), name_);
+    PyObject* value = PyObject_CallMethodObjArgs(object.ptr(), name_, nullptr);
     if (value == nullptr) throw nb::python_error();
     return nb::steal(value);
   }
@@ -93,7 +93,7 @@ class PlainData {
       const long long number = PyLong_AsLongLongAndOverflow(p, &overflow);
       return overflow == 0 ? std::optional(Value(std::int64_t{number})) : std::nullopt;
     }
-    if (PyFloat_CheckExact(p)) return Value(PyFloat_AS_DOUBLE(p));
+    if (PyFloat_CheckExact(p)) return Value(PyFloat_AsDouble(p));
     if (PyUnicode_CheckExact(p)) return text(p);
     if (PyBytes_CheckExact(p)) return Value(Bytes{std::string(bytes_of(object))});
     if (!PyList_CheckExact(p) && !PyTuple_CheckExact(p) && !PyDict_CheckExact(p)) return std::nullopt;
@@ -115,8 +115,10 @@ class PlainData {
 
   std::optional<Value> items(nb::handle from, int depth) {
     List list;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(from.ptr()); ++i) {
-      auto item = value(PySequence_Fast_GET_ITEM(from.ptr(), i), depth + 1);
+    for (Py_ssize_t i = 0; i < PySequence_Size(from.ptr()); ++i) {
+      const nb::object element = nb::steal(PySequence_GetItem(from.ptr(), i));
+      if (!element.is_valid()) throw nb::python_error();
+      auto item = value(element, depth + 1);
       if (!item) return std::nullopt;
       list.push_back(std::move(*item));
     }

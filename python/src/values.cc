@@ -55,9 +55,9 @@ class Walk {
 
   List list(nb::handle from) {
     List made;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(from.ptr()); ++i) {
+    for (Py_ssize_t i = 0; i < PyList_Size(from.ptr()); ++i) {
       enter(std::int64_t{i});
-      made.push_back(value(nb::borrow(PyList_GET_ITEM(from.ptr(), i))));
+      made.push_back(value(nb::borrow(PyList_GetItem(from.ptr(), i))));
       path_.pop_back();
     }
     return made;
@@ -181,7 +181,7 @@ bool fill(const Value& value, nb::handle there) {
   }
   const List* list = value.get_if<List>();
   if (list == nullptr || !PyList_Check(there.ptr()) ||
-      list->size() != static_cast<std::size_t>(PyList_GET_SIZE(there.ptr())))
+      list->size() != static_cast<std::size_t>(PyList_Size(there.ptr())))
     return false;
   for (std::size_t i = 0; i < list->size(); ++i)
     if (!fill((*list)[i], there[i])) there[i] = to_object((*list)[i], {}, nb::none());

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cairn/error.h"
-
 namespace cairn {
 namespace {
 
@@ -90,8 +88,6 @@ TEST(Crc32, CombinesLengthsOfEverySize) {
   EXPECT_EQ(crc32_combine(a, 7, 5'000'000'000ULL), ::crc32_combine64(a, 7, 5'000'000'000LL));
 }
 
-#ifdef CAIRN_HAVE_XXHASH
-
 std::string hex(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : bytes) {
@@ -112,20 +108,6 @@ TEST(Xxh3, OfShortAndLongTextIsTheKnownValue) {
   EXPECT_EQ(hex(xxh3_128(as_bytes("a"))), "a96faf705af16834e6c632b61e964e1f");
   EXPECT_NE(xxh3_64(as_bytes(std::string(1000, 'a'))), xxh3_64(as_bytes(std::string(1001, 'a'))));
 }
-
-#else
-
-TEST(Xxh3, WithoutTheLibraryIsUnsupported) {
-  try {
-    (void)xxh3_64({});
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
-  }
-  EXPECT_THROW((void)xxh3_128({}), Error);
-}
-
-#endif
 
 }  // namespace
 }  // namespace cairn

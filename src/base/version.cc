@@ -12,10 +12,10 @@ constexpr bool kIsal = true;
 #else
 constexpr bool kIsal = false;
 #endif
-#ifdef CAIRN_HAVE_XXHASH
-constexpr bool kXxhash = true;
+#ifdef CAIRN_HAVE_LIBDEFLATE
+constexpr bool kLibdeflate = true;
 #else
-constexpr bool kXxhash = false;
+constexpr bool kLibdeflate = false;
 #endif
 #ifdef CAIRN_HAVE_LIBURING
 constexpr bool kUring = true;
@@ -31,7 +31,8 @@ constexpr bool kZstd = false;
 constexpr Feature kFeatures[] = {
     {"zlib", "checksums and deflated archives", true},
     {"isa-l", "checksums at memory speed", kIsal},
-    {"xxhash", "fast content hashes", kXxhash},
+    {"libdeflate", "the same where there is no isa-l", kLibdeflate},
+    {"xxhash", "fast content hashes", true},
     {"liburing", "many reads and writes in flight", kUring},
     {"zstd", "items stored with the zstd transform", kZstd},
 };

@@ -1,14 +1,11 @@
 #include "checkpoint/dcp_names.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
-#include <cerrno>
 #include <charconv>
 
 #include "base/bytes.h"
-#include "base/trial.h"
-#include "cairn/error.h"
+#include "base/random.h"
 #include "cairn/storage.h"
 #include "storage/file_names.h"
 
@@ -63,11 +60,8 @@ std::string lock_name(std::optional<int> rank) { return rank_prefix(rank) + std:
 
 SaveId random_save_id() {
   SaveId id;
-  for (;;) {
-    const ssize_t got = ::getrandom(id.data(), id.size(), 0);
-    if (got == static_cast<ssize_t>(id.size())) return id;
-    if (got < 0 && errno != EINTR) throw Error(ErrorCode::kIo, "no random numbers").with_errno(errno);
-  }
+  fill_randomly(id);
+  return id;
 }
 
 std::optional<SaveId> save_id_from(std::string_view text) {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
+#include "base/random.h"
 #include "cairn/error.h"
 #include "cairn/storage.h"
 
@@ -38,8 +38,7 @@ void check_steps(std::string_view relative) {
 }
 
 std::string partial_name(std::string_view name) {
-  std::random_device random;
-  return fmt::format("{}.{:08x}{:08x}{}", name, random(), random(), kSuffix);
+  return fmt::format("{}.{:016x}{}", name, random_number(), kSuffix);
 }
 
 bool is_partial(std::string_view name) {

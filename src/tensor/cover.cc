@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/seeded_hash.h"
 #include "cairn/error.h"
 #include "cairn/tensor.h"
 #include "tensor/disjoint.h"
@@ -38,8 +38,7 @@ std::uint64_t subtract(std::uint64_t a, std::uint64_t b) { return a >= b ? a - b
 class Weights {
  public:
   explicit Weights(std::size_t rank) {
-    static const std::uint64_t key = draw_key();
-    for (std::size_t dim = 0; dim < rank; ++dim) keys_.push_back(mix(key + dim * kOdd));
+    for (std::size_t dim = 0; dim < rank; ++dim) keys_.push_back(mix(kHashSeed.start + dim * kOdd));
   }
 
   // Whether the parts of boxes[i], i in `group`, that lie in `region` tile it.
@@ -51,11 +50,6 @@ class Weights {
 
  private:
   static constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
-
-  static std::uint64_t draw_key() {
-    std::random_device device;
-    return (std::uint64_t{device()} << 32) ^ device();
-  }
 
   static std::uint64_t mix(std::uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from programs import BUILD
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "torch-2.11-two-ranks"
@@ -28,20 +29,13 @@ def run(*command: object, **env: str) -> str:
     return done.stdout
 
 
-def compiler() -> str:
-    """The one of build/release, by the same name: then ccache has the objects already."""
-    cache = (ROOT / "build" / "release" / "CMakeCache.txt").read_text()
-    found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
-    assert found
-    return found[1]
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built with the tools of .venv, so that nothing is downloaded; build/wheel is kept for the next time."""
+    """Packed with the tools of .venv from what was built; `make wheel` compiles one that others can install."""
     folder = tmp_path_factory.mktemp("wheel")
-    options = ["-qq", "--no-build-isolation", "--no-deps", "--config-settings=build-dir=build/wheel"]
-    run(*PIP, "wheel", *options, "-w", folder, ROOT, CXX=compiler(), CMAKE_BUILD_PARALLEL_LEVEL="2")
+    settings = [f"build-dir={folder / 'build'}", f"cmake.define.CAIRN_BUILT={BUILD}"]
+    options = ["-qq", "--no-build-isolation", "--no-deps", *(f"--config-settings={word}" for word in settings)]
+    run(*PIP, "wheel", *options, "-w", folder, ROOT)
     (built,) = folder.glob("*.whl")
     return built
 

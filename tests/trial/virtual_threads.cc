@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 
 #include "fibers.h"
 #include "virtual_threads.h"
@@ -137,18 +136,12 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
   return time_point(kBoot + (fibers == nullptr ? Time(0) : fibers->local_now()));
 }
 
-// The library draws these once in a process, for keys of hashes, by the first seed that comes to it: they
-// must not be taken from that seed's numbers, or it would be another one the second time.
-std::random_device::result_type std::random_device::_M_getval() {
-  static Random keys(1);
-  return static_cast<result_type>(keys.next());
-}
-
 extern "C" {
 
 ssize_t getrandom(void* to, size_t size, unsigned /*flags*/) {
+  static Random keys(1);  // of hashes: drawn once, before the first seed
   for (size_t at = 0; at < size; at += sizeof(std::uint64_t)) {
-    const std::uint64_t number = draw();
+    const std::uint64_t number = Fibers::active() == nullptr ? keys.next() : draw();
     std::memcpy(static_cast<char*>(to) + at, &number, std::min(sizeof number, size - at));
   }
   return static_cast<ssize_t>(size);
