@@ -1,6 +1,9 @@
 // All ranks hold the same state (DDP): deals the items out in turns, one rank after the other. This only
 // shows where to do it; the default planner spreads replicas already, by bytes.
-#include "planned_save.h"
+#include <cairn/cairn.h>
+#include <cairn/planner.h>
+
+#include <iostream>
 
 namespace {
 
@@ -18,9 +21,15 @@ class DealingPlanner : public cairn::DefaultSavePlanner {
 
 int main() {
   cairn::StateDict state;
-  for (const char* name : {"a", "b", "c", "d", "e"}) state.set(name, zeros({4, 4}));
-
-  std::vector<DealingPlanner> planners(2);
-  print(plan_save(planners, {state, state}));
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    state.set(name, cairn::Tensor::zeros(cairn::DType::kFloat32, {4, 4}));
+  cairn::run_ranks(2, [&](cairn::Group& group) {
+    DealingPlanner planner;
+    const auto saved = cairn::save(state, "memory://dealt", {.group = &group, .planner = &planner});
+    if (saved.metadata == nullptr) return;  // the coordinator has it
+    const cairn::StorageData& places = saved.metadata->storage_data;
+    for (std::size_t i = 0; i < places.size(); ++i)
+      std::cout << places.fqn(i) << " " << places.info(i).relative_path.substr(0, 5) << "\n";
+  });
   return 0;
 }

@@ -1,9 +1,9 @@
 // Puts data of every rank into the metadata: attached to the local plan, collected by the coordinator.
-#include <deque>
+#include <cairn/cairn.h>
+#include <cairn/checkpoint.h>
+#include <cairn/planner.h>
 
-#include "planned_save.h"
-
-namespace {
+#include <iostream>
 
 class NotesPlanner : public cairn::DefaultSavePlanner {
  public:
@@ -29,16 +29,11 @@ class NotesPlanner : public cairn::DefaultSavePlanner {
   cairn::Value note_;
 };
 
-}  // namespace
-
 int main() {
-  cairn::StateDict state;
-  state.set("w", zeros({2, 2}));
-
-  std::deque<NotesPlanner> planners;
-  planners.emplace_back(cairn::Dict{{"rank", 0}, {"host", "a"}});
-  planners.emplace_back(cairn::Dict{{"rank", 1}, {"host", "b"}});
-  const PlannedSave save = plan_save(planners, {state, state});
-  std::cout << cairn::to_string(std::get<cairn::Value>(save.metadata->planner_data)) << "\n";
-  return 0;
+  cairn::run_ranks(2, [](cairn::Group& group) {
+    NotesPlanner planner(cairn::Dict{{"rank", group.rank()}, {"host", "a"}});
+    cairn::save({{"step", 7}}, "memory://notes", {.group = &group, .planner = &planner});
+  });
+  const auto checkpoint = cairn::Checkpoint::open("memory://notes");
+  std::cout << cairn::to_string(std::get<cairn::Value>(checkpoint->metadata()->planner_data)) << "\n";
 }

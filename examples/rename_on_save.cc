@@ -1,6 +1,10 @@
-// Saves the state under other names: every entry gets a prefix. Only set_up_planner changes; everything
-// after it sees the new names.
-#include "planned_save.h"
+// Saves the state under other names: every entry gets a prefix. Only set_up_planner changes; everything after
+// it sees the new names.
+#include <cairn/cairn.h>
+#include <cairn/checkpoint.h>
+#include <cairn/planner.h>
+
+#include <iostream>
 
 namespace {
 
@@ -20,15 +24,11 @@ class RenamePlanner : public cairn::DefaultSavePlanner {
 }  // namespace
 
 int main() {
-  cairn::StateDict state;
-  state.set("model", cairn::Dict{{"w", zeros({2, 2})}});
-  state.set("step", 7);
+  const cairn::Tensor weight = cairn::Tensor::zeros(cairn::DType::kFloat32, {2, 2});
+  RenamePlanner planner;
+  cairn::save({{"model", cairn::Dict{{"w", weight}}}, {"step", 7}}, "memory://renamed",
+              {.planner = &planner});
 
-  std::vector<RenamePlanner> planners(1);
-  const PlannedSave save = plan_save(planners, {state});
-  print(save);
-  for (const auto& [name, stored] : save.metadata->state_dict_metadata) std::cout << name << "\n";
-  // The data behind an item is found under its new name.
-  std::cout << cairn::to_string(planners[0].resolve_data(save.plans[0].items[1])) << "\n";
+  std::cout << cairn::to_string(cairn::load_into_new("memory://renamed")) << "\n";
   return 0;
 }

@@ -1,9 +1,8 @@
 // Saves float32 tensors as float16. The plan must say so too: other ranks and the metadata go by it.
-#include <cstring>
+#include <cairn/cairn.h>
+#include <cairn/planner.h>
 
-#include "planned_save.h"
-
-namespace {
+#include <iostream>
 
 class HalfPlanner : public cairn::DefaultSavePlanner {
  public:
@@ -28,22 +27,14 @@ class HalfPlanner : public cairn::DefaultSavePlanner {
   }
 };
 
-}  // namespace
-
 int main() {
-  cairn::Tensor weight = zeros({2, 2});
-  const float values[] = {1.0F, 0.5F, 65504.0F, 1e-9F};
-  std::memcpy(weight.bytes().data(), values, sizeof values);
-  cairn::StateDict state;
-  state.set("w", weight);
-  state.set("ids", cairn::Tensor::zeros(cairn::DType::kInt64, {3}));
+  cairn::Tensor weight = cairn::Tensor::zeros(cairn::DType::kFloat32, {2, 2});
+  weight.at<float>({0, 1}) = 0.1F;
+  HalfPlanner planner;
+  cairn::save({{"w", weight}}, "memory://half", {.planner = &planner});
 
-  std::vector<HalfPlanner> planners(1);
-  const PlannedSave save = plan_save(planners, {state});
-  for (const cairn::WriteItem item : save.plans[0].items) {
-    const cairn::Tensor data = planners[0].resolve_data(item).get<cairn::Tensor>();
-    std::cout << item.index.fqn << " " << cairn::name_of(item.tensor_data->properties.dtype) << " "
-              << data.bytes().size() << " bytes\n";
-  }
-  return 0;
+  cairn::StateDict state = {{"w", weight}};
+  cairn::load(state, "memory://half");  // into float32 again
+  std::cout << cairn::to_string(cairn::load_into_new("memory://half")) << " " << weight.at<float>({0, 1})
+            << "\n";
 }

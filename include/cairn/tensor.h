@@ -2,8 +2,13 @@
 //
 // Nothing here knows about torch, files or ranks. All types are values; a TensorView borrows the memory
 // it points at, a Tensor shares ownership of it. Different threads may use different objects freely.
+//
+//   Tensor weight = Tensor::zeros(DType::kFloat32, {2, 3});
+//   weight.at<float>({1, 2}) = 0.5F;
+//   for (float& value : weight.values<float>()) value += 1;
 #pragma once
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -45,6 +50,22 @@ inline constexpr int kDTypeCount = 22;
 std::string_view name_of(DType dtype);                        // "float32", "bfloat16", ...
 std::optional<DType> dtype_from_name(std::string_view name);  // the inverse; nullopt if unknown
 std::size_t item_size(DType dtype);                           // bytes per element
+
+// The element type that a C++ type is; the 16-bit and smaller floats have none.
+template <class T> inline constexpr DType kDTypeOf = T::a_tensor_has_no_such_elements;
+template <> inline constexpr DType kDTypeOf<bool> = DType::kBool;
+template <> inline constexpr DType kDTypeOf<std::uint8_t> = DType::kUInt8;
+template <> inline constexpr DType kDTypeOf<std::int8_t> = DType::kInt8;
+template <> inline constexpr DType kDTypeOf<std::uint16_t> = DType::kUInt16;
+template <> inline constexpr DType kDTypeOf<std::int16_t> = DType::kInt16;
+template <> inline constexpr DType kDTypeOf<std::uint32_t> = DType::kUInt32;
+template <> inline constexpr DType kDTypeOf<std::int32_t> = DType::kInt32;
+template <> inline constexpr DType kDTypeOf<std::uint64_t> = DType::kUInt64;
+template <> inline constexpr DType kDTypeOf<std::int64_t> = DType::kInt64;
+template <> inline constexpr DType kDTypeOf<float> = DType::kFloat32;
+template <> inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+template <> inline constexpr DType kDTypeOf<std::complex<float>> = DType::kComplex64;
+template <> inline constexpr DType kDTypeOf<std::complex<double>> = DType::kComplex128;
 
 // A short list of dimensions (or offsets, or strides). Up to three are kept inline, so a million of
 // them is 32 MB and no allocation.
@@ -146,6 +167,19 @@ struct TensorView {
   std::uint64_t bytes() const;              // numel x item size
   bool is_contiguous() const;               // row-major and dense
   TensorView narrow(const Box& box) const;  // the same memory, a part of it; checks bounds
+
+  // One element, and all of them, row by row, of a contiguous tensor. Error(kInvalidArgument) for an index
+  // out of bounds, a T that is not what the elements are, memory of a device.
+  template <class T> T& at(const Shape& index) const {
+    return *reinterpret_cast<T*>(element(index, kDTypeOf<T>));
+  }
+  template <class T> std::span<T> values() const {
+    return {reinterpret_cast<T*>(elements(kDTypeOf<T>)), static_cast<std::size_t>(numel())};
+  }
+
+ private:
+  std::byte* element(const Shape& index, DType expected) const;
+  std::byte* elements(DType expected) const;
 };
 
 // A tensor that keeps its memory alive. Memory allocated here is 4 KiB aligned. Copies share it.
@@ -161,6 +195,11 @@ class Tensor {
   const TensorView& view() const { return view_; }
   std::span<std::byte> bytes();  // contiguous tensors only
   std::span<const std::byte> bytes() const;
+  // As of a TensorView.
+  template <class T> T& at(const Shape& index) { return view_.at<T>(index); }
+  template <class T> const T& at(const Shape& index) const { return view_.at<T>(index); }
+  template <class T> std::span<T> values() { return view_.values<T>(); }
+  template <class T> std::span<const T> values() const { return view_.values<T>(); }
   const std::shared_ptr<void>& owner() const { return owner_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -41,7 +42,38 @@ void check_is_contiguous(const TensorView& view) {
                           to_string(view.strides)));
 }
 
+void check_elements(const TensorView& view, DType expected) {
+  if (!view.device.is_cpu())
+    throw Error(ErrorCode::kInvalidArgument, "the tensor is in a device's memory: copy it to the CPU first");
+  if (view.dtype != expected)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("the tensor holds {}, and is asked for {}",
+                                                         name_of(view.dtype), name_of(expected)));
+  // A complex number is two numbers.
+  if (reinterpret_cast<std::uintptr_t>(view.data) % std::min<std::size_t>(item_size(expected), 8) != 0)
+    throw Error(ErrorCode::kInvalidArgument, "the tensor's memory is not aligned for its elements");
+}
+
 }  // namespace
+
+std::byte* TensorView::element(const Shape& index, DType expected) const {
+  check_elements(*this, expected);
+  bool inside = index.rank() == shape.rank();
+  std::int64_t at = 0;
+  for (std::size_t dim = 0; inside && dim < shape.rank(); ++dim) {
+    inside = index[dim] >= 0 && index[dim] < shape[dim];
+    at += index[dim] * strides[dim];
+  }
+  if (!inside)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no element {} in a tensor of shape {}",
+                                                         to_string(index), to_string(shape)));
+  return data + at * static_cast<std::int64_t>(item_size(dtype));
+}
+
+std::byte* TensorView::elements(DType expected) const {
+  check_elements(*this, expected);
+  check_is_contiguous(*this);
+  return data;
+}
 
 TensorView TensorView::contiguous(void* data, DType dtype, Shape shape) {
   TensorView view;

@@ -86,5 +86,46 @@ TEST(Tensor, ImpossibleSizesAreLimitErrors) {
   EXPECT_EQ(code_of([] { Tensor::empty(DType::kInt8, {-1}); }), ErrorCode::kInvalidArgument);
 }
 
+TEST(Tensor, ElementsAreReadAndWrittenByTheirType) {
+  Tensor tensor = Tensor::zeros(DType::kFloat32, {2, 3});
+  tensor.at<float>({1, 2}) = 0.5F;
+  EXPECT_EQ(tensor.values<float>()[5], 0.5F);
+  for (float& value : tensor.values<float>()) value += 1;
+  const Tensor& same = tensor;
+  EXPECT_EQ(same.at<float>({1, 2}), 1.5F);
+  EXPECT_EQ(same.values<float>().size(), 6U);
+  Tensor complex = Tensor::zeros(DType::kComplex128, {});
+  complex.at<std::complex<double>>({}) = {1, 2};
+  EXPECT_EQ(complex.values<std::complex<double>>()[0], (std::complex<double>{1, 2}));
+}
+
+TEST(Tensor, ElementsOfAPartFollowItsStrides) {
+  Tensor tensor = Tensor::zeros(DType::kInt64, {4, 4});
+  for (std::int64_t i = 0; i < 16; ++i) tensor.values<std::int64_t>()[static_cast<std::size_t>(i)] = i;
+  const TensorView part = tensor.view().narrow({{1, 2}, {3, 2}});
+  EXPECT_EQ(part.at<std::int64_t>({2, 1}), 15);
+  part.at<std::int64_t>({0, 0}) = -6;
+  EXPECT_EQ(tensor.at<std::int64_t>({1, 2}), -6);
+  EXPECT_EQ(code_of([&] { (void)part.values<std::int64_t>(); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Tensor, ElementsOfAnotherTypeOrPlaceAreErrorsThatSaySo) {
+  Tensor tensor = Tensor::zeros(DType::kBFloat16, {2, 3});
+  const Error wrong = error_of([&] { (void)tensor.values<float>(); });
+  EXPECT_EQ(wrong.code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(mentions(wrong, "holds bfloat16, and is asked for float32")) << wrong.what();
+  tensor = Tensor::zeros(DType::kInt32, {2, 3});
+  for (const Shape& index : {Shape{2, 0}, Shape{0, -1}, Shape{0}, Shape{0, 0, 0}, Shape{}}) {
+    const Error e = error_of([&] { (void)tensor.at<std::int32_t>(index); });
+    EXPECT_TRUE(mentions(e, "there is no element " + to_string(index))) << e.what();
+  }
+  TensorView odd = tensor.view();
+  ++odd.data;
+  EXPECT_EQ(code_of([&] { (void)odd.at<std::int32_t>({0, 0}); }), ErrorCode::kInvalidArgument);
+  TensorView away = tensor.view();
+  away.device.kind = Device::Kind::kCuda;
+  EXPECT_EQ(code_of([&] { (void)away.at<std::int32_t>({0, 0}); }), ErrorCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace cairn

@@ -59,27 +59,19 @@ def test_a_project_of_its_own_builds_against_the_installed_library(examples: Pat
 
 # What the examples of docs/planning.md print.
 PLANNERS = {
-    "rename_on_save": ["rank 0: foo_model.w foo_step", "foo_model.w", "foo_step", "7"],
-    "save_half": ["w float16 8 bytes", "ids int64 24 bytes"],
-    "balance_replicas": ["rank 0: a c e", "rank 1: b d"],
-    "extra_metadata": ["[{'rank': 0, 'host': 'a'}, {'rank': 1, 'host': 'b'}]"],
+    "rename_on_save": ["{'foo_model': {'w': tensor(float32, [2, 2])}, 'foo_step': 7}"],
+    "save_half": ["{'w': tensor(float16, [2, 2])} 0.0999756"],
+    "balance_replicas": ["a __0_0", "c __0_0", "e __0_0", "b __1_0", "d __1_0"],
+    "extra_metadata": ["[{'rank': 0, 'host': 'a'}, {'rank': 1, 'host': 'a'}]"],
+    "rename_on_load": ["{'net': {'w': tensor(float32, [2, 2]), 'step': 7}} 63"],
+    "materialize_on_load": ["{'w': tensor(int8, [2, 2])} 126 x 0.5"],
 }
 
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_the_planner_examples_run(examples: Path, name: str) -> None:
     assert run(examples / name).splitlines() == PLANNERS[name]
-
-
-LOADERS = {
-    "rename_on_load": ["{'net': {'w': tensor(float32, [8, 8])}, 'step': 7}", "last element of net.w: 63"],
-    "materialize_on_load": ["model.w: int8 [8, 8], 64 bytes, last element 126 x 0.5"],
-}
-
-
-@pytest.mark.parametrize("name", LOADERS)
-def test_the_examples_that_load_run(examples: Path, name: str) -> None:
-    assert run(examples / name, GOLDEN).splitlines() == LOADERS[name]
+    assert len((ROOT / "examples" / f"{name}.cc").read_text().splitlines()) <= 40
 
 
 def test_the_example_that_saves_in_the_background_runs(examples: Path, tmp_path: Path) -> None:
