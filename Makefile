@@ -4,11 +4,7 @@ PYTHON := .venv/bin/python
 RELEASE := build/release
 ASAN := build/asan
 
-# ctest prints what fails and its closing lines; a line per passed test helps nobody.
-CTEST := ctest -j $(JOBS) --output-on-failure --no-tests=error
-QUIET := | grep -vE '^ *(Start +[0-9]+:|[0-9]+/[0-9]+ Test .* Passed )'
-
-# What has passed on this very tree and these very programs is not run again, unless AGAIN is set (tests/once.py).
+# What has passed is not run again unless it may have changed, or AGAIN is set (tests/unit.py, tests/once.py).
 ONCE := $(if $(AGAIN),,CAIRN_ONCE=1)
 
 TRIALS := tests/trial tests/crash tests/mpi tests/attack
@@ -16,7 +12,7 @@ TRIALS := tests/trial tests/crash tests/mpi tests/attack
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check soak repeat long bench fuzz conformance conformance-frameworks format lint wheel install clean
+.PHONY: help setup build demo test check soak repeat long bench fuzz conformance conformance-frameworks format lint docs wheel install clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 25
@@ -28,12 +24,12 @@ build: setup  ## the command, the library and the Python package, in build/relea
 	@tools/build.sh release $(JOBS)
 
 demo: setup  ## four ranks save and three load; the command and PyTorch look at the result
-	@tools/build.sh release $(JOBS) cairn_cli train bench_save_load
+	@tools/build.sh release $(JOBS) cairn_cli train
 	@tools/demo.sh
 
 test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
 	@tools/build.sh asan $(JOBS) unit replay
-	@$(ONCE) $(CTEST) --test-dir $(ASAN) $(QUIET)
+	@tests/unit.py $(ASAN) --jobs $(JOBS)
 	@$(ONCE) $(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
 	@tools/lint.sh quick
 
@@ -51,7 +47,7 @@ long: build  ## the long tests; the command under sanitizers; the unit tests in 
 	@$(PYTHON) -m pytest tests -m slow
 	@tools/build.sh asan $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0 CAIRN_CLI=$(ASAN)/cairn $(PYTHON) -m pytest tests/cli -n $(JOBS) -k 'not bounded_memory'
-	@for preset in debug tsan; do tools/build.sh $$preset $(JOBS) unit replay && $(CTEST) --test-dir build/$$preset $(QUIET) || exit 1; done
+	@for preset in debug tsan; do tools/build.sh $$preset $(JOBS) unit replay && tests/unit.py build/$$preset --jobs $(JOBS) || exit 1; done
 
 bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=prefix picks rows
 	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))
@@ -66,11 +62,15 @@ conformance: build  ## PyTorch's own tests of DCP, on stock and on cairn; PYTORC
 conformance-frameworks: build  ## Megatron-core and torchao through cairn and stock (about 6 minutes)
 	@tools/frameworks.sh
 
-format:  ## apply .clang-format
+format: setup  ## clang-format and ruff
 	@tools/sources.sh | xargs clang-format-14 -i
+	@.venv/bin/ruff format --quiet python tools
 
-lint: build  ## layers, format, clang-tidy, paths
+lint: setup  ## layers, paths, format, ruff, mypy, spelling, clang-tidy (of what has changed)
 	@tools/lint.sh $(JOBS)
+
+docs: setup  ## build/docs/site: the pages of docs/, of the headers and of the docstrings; links are looked at
+	@tools/docs.sh
 
 wheel: setup  ## dist/: a wheel that installs without a compiler (manylinux_2_35), tried, and the source archive
 	@tools/wheel.sh $(JOBS)

@@ -3,7 +3,11 @@
 `make test` sets CAIRN_ONCE for it; without that every test runs. What passed is kept in build/passed.json, so a new
 clone and a `make clean` begin afresh. A file has passed when all of its tests ran and none failed or was skipped. It
 runs again when anything changes that it may depend on: itself, any file of the tree but the other test files, a
-program of the build, a Python package, a CAIRN_ variable.
+program of the build, a Python package, a CAIRN_ variable. Two things are seen more closely, by the words of the test
+file and of the modules of tests/ that it imports:
+
+- A C++ source is seen through the programs made of it, but by tests that say where the tree is (ROOT, __file__).
+- The command is seen by tests that name it (CLI, BUILD), and by those that see the tree.
 
     CAIRN_ONCE=1 .venv/bin/python -m pytest tests     # the second time: what has changed
 """
@@ -15,6 +19,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -25,8 +30,10 @@ from typing import Any, Optional
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 PASSED = ROOT / "build/passed.json"
-PROGRAMS = ("release/cairn", "release/*.a", "release/tests/*", "release/python/cairn/*.so", "asan/fuzz/replay_*")
+COMMAND = ("release/cairn", "release/libcairn_commands.a")
+PROGRAMS = ("release/libcairn.a", "release/tests/*", "release/python/cairn/*.so", "asan/fuzz/replay_*")
 LEFT_OUT = "CAIRN_LEFT_OUT"  # the files, one a line: workers of pytest-xdist inherit it
 
 
@@ -47,12 +54,28 @@ def digest(files: Iterable[Path], words: Iterable[str]) -> str:
     return sums.hexdigest()
 
 
+def is_source(file: str) -> bool:
+    return Path(file).suffix in (".cc", ".h") or Path(file).name == "CMakeLists.txt" or file.startswith("cmake/")
+
+
+def text_of(file: Path, seen: set[Path]) -> str:
+    """What `file` says, and the modules of tests/ that it imports."""
+    if file in seen or file.name in ("programs.py", "once.py"):  # they name all there is
+        return ""
+    seen.add(file)
+    text = file.read_text()
+    names = set(re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE))
+    return text + "".join(text_of(found, seen) for name in names for found in TESTS.rglob(f"{name}.py"))
+
+
 class Once:
     """What need not run, and what has passed; in the process that the tests were started from."""
 
     def __init__(self, config: pytest.Config, tree: list[str]) -> None:
-        shared = [ROOT / file for file in tree if not is_test(file)]
+        shared = [ROOT / file for file in tree if not is_test(file) and not is_source(file)]
         programs = [file for pattern in PROGRAMS for file in (ROOT / "build").glob(pattern)]
+        self.command = digest([ROOT / "build" / file for file in COMMAND], [])
+        self.sources = digest([ROOT / file for file in tree if is_source(file)], [])
         packages = sorted(f"{found.name}=={found.version}" for found in importlib.metadata.distributions())
         settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("CAIRN_"))
         self.surroundings = digest([*shared, *programs], [sys.version, config.option.markexpr, *packages, *settings])
@@ -65,7 +88,13 @@ class Once:
         os.environ[LEFT_OUT] = "\n".join(self.left_out)
 
     def key_of(self, file: str) -> str:
-        return digest([ROOT / file], [self.surroundings])
+        above = [folder / "conftest.py" for folder in Path(file).parents]
+        seen: set[Path] = set()
+        text = "".join(text_of(ROOT / each, seen) for each in (file, *above) if (ROOT / each).exists())
+        sees_tree = re.search(r"\bROOT\b|__file__", text)
+        sees_command = sees_tree or re.search(r"\b(CLI|BUILD)\b", text)
+        more = [self.sources if sees_tree else "", self.command if sees_command else ""]
+        return digest([ROOT / file], [self.surroundings, *more])
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

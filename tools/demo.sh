@@ -25,15 +25,11 @@ ranks() {
   printf '$ mpirun -n %s %s\n' "$n" "$*"
   mpirun --allow-run-as-root --oversubscribe --mca btl self,vader -n "$n" "$root/build/release/tests/train" "${@:2}"
 }
-seconds() { sed -E 's/.*: ([0-9.e-]+).*/\1/'; }
 cd "$work"
 
 explain "What this disk takes with no format at all, in files of any number: the limit."
-raw=$("$root/build/release/bench/save_load" raw-write raw $((mib << 20)) | seconds)
-read=$("$root/build/release/bench/save_load" raw-read raw $((mib << 20)) | seconds)
-rm -rf raw
-awk -v m=$mib -v w="$raw" -v r="$read" \
-  'BEGIN { b = m * 1048576 / 1e9; printf "%d MiB: %.2f GB/s written and durable, %.2f GB/s read\n", m, b / w, b / r }'
+printf '$ cairn bench bench --size %sMiB | grep raw\n' "$mib"
+cairn bench bench --size "${mib}MiB" | grep raw
 
 explain "Four ranks train and save step 1, then step 2 over it: the second plan is the first one's, and is not sent."
 ranks 4 train save run 1 $mib

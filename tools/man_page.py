@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the man page of `cairn`, made from what its commands say of themselves.
 
-    tools/man_page.py build/release/cairn > docs/cairn.1
+tools/man_page.py build/release/cairn > docs/cairn.1
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ def main() -> int:
     print(".SH NAME\ncairn \\- look into, verify and convert checkpoints of training jobs")
     print(".SH SYNOPSIS\n.B cairn\nCOMMAND [OPTIONS] PATH ...")
     print(".SH DESCRIPTION\n" + verbatim(top), end="")
-    print(".SH PATHS\n" + escaped(
-        "Wherever a command takes a PATH it takes a URL: file:///data/run is a directory by its absolute path."))
+    print(
+        ".SH PATHS\n"
+        + escaped(
+            "Wherever a command takes a PATH it takes a URL: file:///data/run is a directory by its absolute path."
+        )
+    )
     print(".SH COMMANDS")
     for command in commands:
         print(f".SS cairn {command}\n" + verbatim(help_of(cairn, command)), end="")

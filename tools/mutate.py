@@ -59,22 +59,65 @@ LEFT_OUT: list[tuple[str, str, str, str | None, str]] = [
     ("src/format/zip_record.cc", "out[16 << 10]", "16 << 10", None, SAME_BYTES),
     ("src/format/pickle_input.cc", "if (size_ <= kPiece) {", "size_ <= kPiece", None, MEMORY),
     ("src/format/pickle_input.cc", "if (size_ <= kKeepWhole) madvise", "size_ <= kKeepWhole", None, MEMORY),
-    ("src/format/pickle_input.cc", "size_ > kKeepWhole && kept >= forgotten_ + 2 * kPiece",
-     "size_ > kKeepWhole && kept >= forgotten_ + 2 * kPiece", None, MEMORY),
+    (
+        "src/format/pickle_input.cc",
+        "size_ > kKeepWhole && kept >= forgotten_ + 2 * kPiece",
+        "size_ > kKeepWhole && kept >= forgotten_ + 2 * kPiece",
+        None,
+        MEMORY,
+    ),
     ("src/format/pickle_machine.cc", "new_words(1), big_endian_double", "1", "2", "a word that nobody uses"),
     ("src/format/pickle_machine.cc", "*new_words(1) = top().bits", "1", "2", "a word that nobody uses"),
-    ("src/format/pickle_machine.cc", "q < input_.end() && q < op_at_", " < ", " <= ",
-     "zeros lie behind the end (Input's slack), and a zero is no line break"),
-    ("src/format/pickle_machine.cc", "if (q >= input_.end() || *q", " >= ", " > ",
-     "zeros lie behind the end (Input's slack), and a zero is no line break"),
+    (
+        "src/format/pickle_machine.cc",
+        "q < input_.end() && q < op_at_",
+        " < ",
+        " <= ",
+        "zeros lie behind the end (Input's slack), and a zero is no line break",
+    ),
+    (
+        "src/format/pickle_machine.cc",
+        "if (q >= input_.end() || *q",
+        " >= ",
+        " > ",
+        "zeros lie behind the end (Input's slack), and a zero is no line break",
+    ),
     ("src/format/pickle_memo.cc", "kObjects = 64", "64", None, "how many objects are read again at once"),
-    ("src/format/pickle_memo.cc", "{first_number, begin, end, 1, false}", "1", None, "how many objects are read again at once"),
-    ("src/format/manifest.cc", "section.reserve(kFileBytes + file.name.size() + blocks * (strong_ ? 20 : 4)", "20", None, MEMORY),
-    ("src/format/zip_writer.cc", "2 * kMostAlignment", "2", None, "how far below 2^64 a size is refused: there is no such file"),
-    ("src/format/pickle_nodes.cc", "value >= -kInlineIntMax && value <= kInlineIntMax", " >= ", " > ",
-     "a number is the same inside a Ref and beside it"),
-    ("src/format/pickle_nodes.cc", "value >= -kInlineIntMax && value <= kInlineIntMax", " <= ", " < ",
-     "a number is the same inside a Ref and beside it"),
+    (
+        "src/format/pickle_memo.cc",
+        "{first_number, begin, end, 1, false}",
+        "1",
+        None,
+        "how many objects are read again at once",
+    ),
+    (
+        "src/format/manifest.cc",
+        "section.reserve(kFileBytes + file.name.size() + blocks * (strong_ ? 20 : 4)",
+        "20",
+        None,
+        MEMORY,
+    ),
+    (
+        "src/format/zip_writer.cc",
+        "2 * kMostAlignment",
+        "2",
+        None,
+        "how far below 2^64 a size is refused: there is no such file",
+    ),
+    (
+        "src/format/pickle_nodes.cc",
+        "value >= -kInlineIntMax && value <= kInlineIntMax",
+        " >= ",
+        " > ",
+        "a number is the same inside a Ref and beside it",
+    ),
+    (
+        "src/format/pickle_nodes.cc",
+        "value >= -kInlineIntMax && value <= kInlineIntMax",
+        " <= ",
+        " < ",
+        "a number is the same inside a Ref and beside it",
+    ),
     ("src/format/pickle_value.cc", "i + 1 < utf8.size()", "1", "0", "strings are UTF-8: a byte follows 0xC2 and 0xC3"),
     ("src/format/pickle_writer.cc", "} else if (v >= 0 && v < 65536)", "0", "1", "0 was written before"),
     ("src/format/pickle_writer.cc", "int bytes = 5;", "5", "4", "what fits in four bytes was written before"),
@@ -83,8 +126,13 @@ LEFT_OUT: list[tuple[str, str, str, str | None, str]] = [
     ("src/format/pickle_writer.cc", "2 * numbers_.size()", "2", None, "how a table grows"),
     ("src/plan/wire_decode.cc", "kMostRemembered = 1024", "1024", None, CACHE),
     ("src/plan/wire_decode.cc", "names_.size() > kMostRemembered", "names_.size() > kMostRemembered", None, CACHE),
-    ("src/plan/wire_decode.cc", "problem != std::errc() || end", " || ", " && ",
-     "a number that was not read whole is never spelled like its text, which is asked as well"),
+    (
+        "src/plan/wire_decode.cc",
+        "problem != std::errc() || end",
+        " || ",
+        " && ",
+        "a number that was not read whole is never spelled like its text, which is asked as well",
+    ),
     ("src/plan/wire_decode.cc", "missing.size() < 100", "100", None, "how many ranks a message names"),
     ("src/plan/wire_decode.cc", "missing.size() < 100", " < ", None, "how many ranks a message names"),
     ("src/plan/wire_encode.cc", "if (size >= std::numeric_limits", " >= ", " > ", "only a plan of 4 GiB shows it"),
@@ -92,7 +140,8 @@ LEFT_OUT: list[tuple[str, str, str, str | None, str]] = [
     ("src/plan/wire_results.cc", "std::uint32_t name = 0;", "0", None, "set before it is read, always"),
 ]
 
-SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && "}
+PAIRS = [(" < ", " <= "), (" > ", " >= "), (" == ", " != "), (" && ", " || ")]
+SWAPS = {**dict(PAIRS), **{second: first for first, second in PAIRS}}
 
 
 @dataclass(frozen=True)
@@ -117,7 +166,10 @@ class Mutant:
 
 def masked(text: str) -> str:
     """The same text with comments, strings, directives and static_asserts blanked, so that places stay."""
-    blank = lambda found: re.sub(r"[^\n]", "\0", found[0])
+
+    def blank(found: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", "\0", found[0])
+
     pattern = r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^#[^\n]*|static_assert\([^;]*;|^template[^\n]*'
     return re.sub(pattern, blank, text, flags=re.M)
 
@@ -208,7 +260,9 @@ class Build:
 
     def link(self, program: str, scratch: Path) -> Path:
         if program not in self.links:
-            said = subprocess.run(["ninja", "-t", "commands", program], cwd=self.folder, text=True, capture_output=True, check=True)
+            said = subprocess.run(
+                ["ninja", "-t", "commands", program], cwd=self.folder, text=True, stdout=subprocess.PIPE, check=True
+            )
             self.links[program] = next(c for c in reversed(said.stdout.splitlines()) if f"-o tests/{program} " in c)
         # The first part of "compile && tell ctest about it".
         words = shlex.split(self.links[program].split(" && ")[1])
@@ -220,7 +274,7 @@ class Build:
 
 
 def passes(program: Path, tests: str) -> bool:
-    command = [program, f"--gtest_filter={tests}", "--gtest_brief=1", "--gtest_fail_fast"]
+    command: list[str | Path] = [program, f"--gtest_filter={tests}", "--gtest_brief=1", "--gtest_fail_fast"]
     try:
         return subprocess.run(command, cwd=ROOT, capture_output=True, timeout=SECONDS).returncode == 0
     except subprocess.TimeoutExpired:
@@ -263,7 +317,8 @@ def main() -> int:
         counts[outcome] += 1
         print(f"{outcome:9}  {mutant}", flush=True)
     tried = counts["killed"] + counts["survived"]
-    print(json.dumps({"seed": given.seed, "places": len(found), **counts, "share_killed": round(counts["killed"] / max(tried, 1), 3)}))
+    share = round(counts["killed"] / max(tried, 1), 3)
+    print(json.dumps({"seed": given.seed, "places": len(found), **counts, "share_killed": share}))
     return 0
 
 

@@ -22,11 +22,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = Path(os.environ.get("CAIRN_TRIALS", ROOT / "build/release/tests"))
 LEDGER = ROOT / "docs/reliability-ledger.md"
-JOBS = int(os.environ.get("JOBS", 2))
+JOBS = int(os.environ.get("JOBS", "2"))
 
 Command = Callable[[Path, int], list[str]]  # a directory of its own, a seed
 
@@ -69,7 +70,7 @@ TRIALS = [
 ]
 
 
-def add_counts(tally: Tally, found: dict, prefix: str = "") -> None:
+def add_counts(tally: Tally, found: dict[str, Any], prefix: str = "") -> None:
     """Numbers add up; those in an inner object carry its name."""
     for name, value in found.items():
         if isinstance(value, dict):

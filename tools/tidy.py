@@ -58,8 +58,7 @@ def check(build: Path, file: str) -> tuple[bool, str]:
         [TIDY, "--quiet", "--warnings-as-errors=*", "-p", str(build), file],
         cwd=ROOT,
         text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     return run.returncode == 0, run.stdout if run.stdout.strip() else run.stderr
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any
 
 try:
     import numpy
@@ -14,12 +14,9 @@ except ImportError:
 from ._errors import error
 
 _OF_NUMPY = frozenset(
-    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 "
-    "float16 float32 float64 complex64 complex128".split()
+    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128".split()
 )
-_OF_ML_DTYPES = frozenset(
-    "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()
-)
+_OF_ML_DTYPES = frozenset("bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split())
 _ITEM_SIZES = {"bfloat16": 2, "complex32": 4}  # of the types numpy lacks; the others have one byte
 
 # (dtype, address, shape, strides in elements)
@@ -39,7 +36,7 @@ def has_dtype(name: str) -> bool:
     return name in _OF_NUMPY
 
 
-def dtype_of(name: str, tensor: Optional[str] = None) -> numpy.dtype[Any]:
+def dtype_of(name: str, tensor: str | None = None) -> numpy.dtype[Any]:
     """numpy's dtype of an element type; that of ml_dtypes for those that numpy lacks."""
     if name in _OF_NUMPY:
         return numpy.dtype(name)
@@ -59,7 +56,7 @@ def dtype_of(name: str, tensor: Optional[str] = None) -> numpy.dtype[Any]:
     return found
 
 
-def name_of(dtype: Union[str, type, numpy.dtype[Any]], tensor: Optional[str] = None) -> str:
+def name_of(dtype: str | type | numpy.dtype[Any], tensor: str | None = None) -> str:
     """The engine's name of a dtype of numpy or ml_dtypes."""
     found = numpy.dtype(dtype)
     known = found.name in _OF_NUMPY or (found.name in _OF_ML_DTYPES and found.type.__module__ == "ml_dtypes")
@@ -68,19 +65,19 @@ def name_of(dtype: Union[str, type, numpy.dtype[Any]], tensor: Optional[str] = N
     raise error("unsupported", f"a checkpoint cannot hold elements of the type {found!r}", tensor)
 
 
-def from_elements(name: str, shape: tuple[int, ...], elements: Any, tensor: Optional[str] = None) -> Any:
+def from_elements(name: str, shape: tuple[int, ...], elements: Any, tensor: str | None = None) -> Any:
     """The array of elements that the engine has read."""
     return elements.view(dtype_of(name, tensor)).reshape(shape)
 
 
-def for_saving(value: Any, name: str) -> Union[Description, Any]:
+def for_saving(value: Any, name: str) -> Description | Any:
     """What cairn.save takes an object of the state for."""
     if isinstance(value, numpy.generic) and type(value.item()) in (bool, int, float, str, bytes):
         return value.item()
     return _describe(value, name)
 
 
-def for_loading(value: Any, name: str) -> Union[Description, Any]:
+def for_loading(value: Any, name: str) -> Description | Any:
     """The same for cairn.load: an array must be one that can be written to."""
     if isinstance(value, numpy.ndarray) and not value.flags.writeable:
         raise error("invalid_argument", "the array is read-only; a load fills arrays in place", name)
@@ -92,9 +89,7 @@ def _describe(value: Any, name: str) -> Description:
         raise error("unsupported", _why_not(value), name)
     size = value.itemsize
     if any(stride % size for stride in value.strides):
-        raise error(
-            "unsupported", "the array's elements do not lie at multiples of their size: copy it", name
-        )
+        raise error("unsupported", "the array's elements do not lie at multiples of their size: copy it", name)
     strides = tuple(stride // size for stride in value.strides)
     return name_of(value.dtype, name), value.__array_interface__["data"][0], value.shape, strides
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from . import _engine
 from ._errors import NoSuchTensor, error
@@ -46,9 +46,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     nbytes: int
 
-    def __init__(
-        self, checkpoint: _engine.Checkpoint, name: str, found: tuple[int, str, tuple[int, ...], int]
-    ):
+    def __init__(self, checkpoint: _engine.Checkpoint, name: str, found: tuple[int, str, tuple[int, ...], int]):
         self._checkpoint = checkpoint
         self.name = name
         self._at, self.dtype, self.shape, self.nbytes = found
@@ -105,7 +103,7 @@ class StoredTensor:
         elements = self._checkpoint.read_part(self._at, ranges, wanted)
         return from_elements(self.dtype, tuple(count for _, count, _ in ranges), elements, self.name)[then]
 
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if copy is False:
             raise ValueError("a tensor that lies in a file cannot become an array without a copy")
         if dtype is None:

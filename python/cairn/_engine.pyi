@@ -5,13 +5,13 @@ Rows of metadata and plans are plain tuples; python/src/metadata.h says what is 
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Optional, Protocol, TypedDict, Union
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 import numpy
 
 __version__: str
 
-_Path = Union[str, os.PathLike[str]]
+_Path: TypeAlias = "str | os.PathLike[str]"
 _Numbers = Sequence[int]
 _Progress = Callable[[str, int, int], object]  # phase, bytes done, bytes in all
 
@@ -48,14 +48,14 @@ class Error(Exception):
 
     code: str  # "not_found", "corrupt", "unsupported", "invalid_argument", "io", "limit", ...
     message: str  # without the place
-    file: Optional[str]
-    tensor: Optional[str]  # or object
-    offset: Optional[int]  # byte in `file`
-    rank: Optional[int]
-    os_error: Optional[int]  # errno
-    step: Optional[str]  # "plan", "write", "read", ... when several ranks were at work
-    failures: Optional[dict[int, Error]]  # and which of them failed
-    cause: Optional[bytes]  # what the caller's own code raised, pickled
+    file: str | None
+    tensor: str | None  # or object
+    offset: int | None  # byte in `file`
+    rank: int | None
+    os_error: int | None  # errno
+    step: str | None  # "plan", "write", "read", ... when several ranks were at work
+    failures: dict[int, Error] | None  # and which of them failed
+    cause: bytes | None  # what the caller's own code raised, pickled
 
 class Checkpoint:
     """An open checkpoint of any format. Several threads may read it at once."""
@@ -68,10 +68,10 @@ class Checkpoint:
     def objects(self) -> list[ObjectSummary]: ...
     def info(self, name: str) -> TensorSummary: ...
     def read(self, name: str, slice: str = "") -> tuple[str, tuple[int, ...], bytes]: ...
-    def find(self, name: str) -> Optional[tuple[int, str, tuple[int, ...], int]]:
+    def find(self, name: str) -> tuple[int, str, tuple[int, ...], int] | None:
         """Position, dtype, shape and bytes of a tensor."""
     def read_part(
-        self, at: int, ranges: list[tuple[int, int, int]], dtype: Optional[str] = None
+        self, at: int, ranges: list[tuple[int, int, int]], dtype: str | None = None
     ) -> numpy.ndarray[Any, numpy.dtype[numpy.uint8]]:
         """The elements at (start, count, step) of each dimension, converted to `dtype`, as bytes."""
     def object(self, name: str) -> Any: ...
@@ -95,7 +95,7 @@ class SaveOptions(WriteOptions, total=False):
     coordinator_rank: int
     use_collectives: bool
     deadline: float  # seconds
-    progress: Optional[_Progress]
+    progress: _Progress | None
 
 class LoadOptions(TypedDict, total=False):
     coordinator_rank: int
@@ -106,7 +106,7 @@ class LoadOptions(TypedDict, total=False):
     allow_partial: bool
     flatten: bool
     read_once: bool
-    progress: Optional[_Progress]
+    progress: _Progress | None
 
 class SaveReport(TypedDict):
     save_id: str
@@ -131,9 +131,9 @@ class UncheckedRow(TypedDict):
 
 class ProblemRow(TypedDict):
     kind: str  # "missing", "short", "long", "flipped", "swapped", "foreign", ...
-    file: Optional[str]
-    tensor: Optional[str]
-    offset: Optional[int]
+    file: str | None
+    tensor: str | None
+    offset: int | None
     text: str
 
 class VerifyReport(TypedDict):
@@ -157,38 +157,34 @@ class GcReport(TypedDict):
 # An array's (dtype, address, shape, strides in elements), or a plain value.
 _Describe = Callable[[Any, str], Any]
 
-def save_plain(
-    state: dict[Any, Any], path: _Path, describe: _Describe, options: SaveOptions
-) -> SaveReport: ...
-def load_plain(
-    state: dict[Any, Any], path: _Path, describe: _Describe, options: LoadOptions
-) -> ReadReport: ...
+def save_plain(state: dict[Any, Any], path: _Path, describe: _Describe, options: SaveOptions) -> SaveReport: ...
+def load_plain(state: dict[Any, Any], path: _Path, describe: _Describe, options: LoadOptions) -> ReadReport: ...
 def load_plain_new(
     path: _Path,
-    keys: Optional[list[str]],
+    keys: list[str] | None,
     of_tensor: Callable[[str, tuple[int, ...], Any, str], Any],
     options: LoadOptions,
 ) -> dict[str, Any]:
     """`of_tensor` makes an array of dtype, shape, bytes and name."""
 
-def verify(path: _Path, threads: int = 0, progress: Optional[_Progress] = None) -> VerifyReport: ...
+def verify(path: _Path, threads: int = 0, progress: _Progress | None = None) -> VerifyReport: ...
 def gc(path: _Path, dry_run: bool = False, force: bool = False) -> GcReport: ...
 
 # --- converting ---
 
 class ConvertOptions(TypedDict, total=False):
-    to: Optional[str]  # "dcp", "torch", "safetensors", "huggingface"
+    to: str | None  # "dcp", "torch", "safetensors", "huggingface"
     keys: Sequence[str]
     exclude: Sequence[str]
-    map: Union[dict[str, str], Sequence[tuple[str, str]]]
-    dtype: Union[str, dict[str, str], Sequence[tuple[str, str]]]
+    map: dict[str, str] | Sequence[tuple[str, str]]
+    dtype: str | dict[str, str] | Sequence[tuple[str, str]]
     skip_objects: bool
     shards: int
     max_shard_size: int
     file_of: dict[str, int]
-    only_files: Optional[Sequence[int]]
+    only_files: Sequence[int] | None
     index: bool
-    metadata: Union[dict[str, str], Sequence[tuple[str, str]]]
+    metadata: dict[str, str] | Sequence[tuple[str, str]]
     ranks: int
     files: int
     transforms: Sequence[str]
@@ -199,7 +195,7 @@ class ConvertOptions(TypedDict, total=False):
     verify: bool
     durable: bool
     dry_run: bool
-    progress: Optional[_Progress]
+    progress: _Progress | None
 
 ConvertedTensor = TypedDict(
     "ConvertedTensor",
@@ -257,7 +253,7 @@ class State:
         self,
         state: dict[str, Any],
         of_tensor: Callable[[Any, str], Any],
-        of_object: Optional[Callable[[Any, str], Any]],
+        of_object: Callable[[Any, str], Any] | None,
         flatten: bool = True,
     ) -> None: ...
     def __len__(self) -> int: ...
@@ -272,7 +268,7 @@ class Exchange(Protocol):
     rank: int
     size: int
     heartbeat: float  # seconds between two signs of life, 0 for none
-    def sign_of_life(self, root: Optional[int]) -> None: ...
+    def sign_of_life(self, root: int | None) -> None: ...
     def gather(self, mine: bytes, root: int, seconds: float) -> list[bytes]: ...
     def scatter(self, parts: list[bytes], root: int, seconds: float) -> bytes: ...
     def broadcast(self, mine: bytes, root: int, seconds: float) -> bytes: ...
@@ -295,7 +291,7 @@ class Metadata:
 
     def entries(self) -> list[Entry]: ...
     def places(self) -> list[Place]: ...
-    def paths(self) -> Union[dict[str, tuple[Union[str, int], ...]], bool, None]:
+    def paths(self) -> dict[str, tuple[str | int, ...]] | bool | None:
         """The path of each entry; False: something that only Python can unpickle."""
     @property
     def has_extra(self) -> bool:
@@ -304,25 +300,25 @@ class Metadata:
     def has_foreign_places(self) -> bool:
         """Whether only Python can unpickle where the items are; places() has none then."""
     @property
-    def version(self) -> Optional[str]: ...
+    def version(self) -> str | None: ...
     @property
-    def save_id(self) -> Optional[str]: ...
+    def save_id(self) -> str | None: ...
     @property
-    def checkpoint_id(self) -> Optional[str]: ...
+    def checkpoint_id(self) -> str | None: ...
 
 class TorchSaveReport(SaveReport):
     plan_bytes: int
     bytes_exchanged: int
-    metadata: Optional[Metadata]  # on the coordinator
+    metadata: Metadata | None  # on the coordinator
 
 _Encode = Callable[[Any], bytes]
-_Resolve = Optional[Callable[[str, Optional[tuple[int, ...]], Optional[tuple[int, ...]]], Any]]
+_Resolve: TypeAlias = "Callable[[str, tuple[int, ...] | None, tuple[int, ...] | None], Any] | None"
 
 def save(
     state: State,
     planner: SavePlanner,
     path: _Path,
-    group: Optional[Group],
+    group: Group | None,
     encode: _Encode,
     resolve: _Resolve,
     options: SaveOptions,
@@ -330,9 +326,9 @@ def save(
 def load(
     state: State,
     path: _Path,
-    group: Optional[Group],
+    group: Group | None,
     options: LoadOptions,
-    failure: Optional[BaseException] = None,
+    failure: BaseException | None = None,
 ) -> tuple[ReadReport, dict[str, bytes]]:
     """The tensors are filled; the archives of the objects are still to be unpickled."""
 
@@ -348,7 +344,7 @@ class Pending:
 class Saver:
     """The background saves of one group. Options: overlapped, budget, max_in_flight, nice."""
 
-    def __init__(self, group: Optional[Group], options: dict[str, Any]) -> None: ...
+    def __init__(self, group: Group | None, options: dict[str, Any]) -> None: ...
     def save(
         self,
         state: State,
@@ -367,15 +363,13 @@ class Writer:
     """Writes a checkpoint step by step, for planners and storages that are written in Python."""
 
     def __init__(self, path: _Path, options: WriteOptions) -> None: ...
-    def set_up(
-        self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool
-    ) -> None: ...
+    def set_up(self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool) -> None: ...
     def write(self, items: list[Item], resolve: Callable[[int], Any]) -> tuple[list[Place], bytes]:
         """Places of the items, and an attachment for finish(). `resolve` gives bytes or a plain tensor."""
     def finish(
         self,
         entries: list[Entry],
-        planner_data: Union[dict[str, tuple[Union[str, int], ...]], bytes, None],
+        planner_data: dict[str, tuple[str | int, ...]] | bytes | None,
         ranks: list[tuple[list[Place], bytes]],
         extra: dict[str, bytes] = ...,
     ) -> None: ...
@@ -387,9 +381,7 @@ class Reader:
 
     def __init__(self, path: _Path, follow_links: bool = True) -> None: ...
     def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata: ...
-    def read(
-        self, items: list[Read], resolve: Callable[[int], Any], commit: Callable[[int], Any]
-    ) -> dict[int, bytes]:
+    def read(self, items: list[Read], resolve: Callable[[int], Any], commit: Callable[[int], Any]) -> dict[int, bytes]:
         """Archives of the objects, by position; the tensors that `resolve` gave are filled."""
 
 def hf_writer(path: _Path, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
@@ -398,11 +390,11 @@ def hf_writer(path: _Path, file_of: dict[str, int], sharded: bool, options: Writ
 def torch_save_reader(path: _Path) -> Reader:
     """A Reader of a file of torch.save."""
 
-def hf_reader(path: _Path, dequantize_to: Optional[str] = None, block: int = 128) -> Reader:
+def hf_reader(path: _Path, dequantize_to: str | None = None, block: int = 128) -> Reader:
     """A Reader of a directory of safetensors files; with a dtype's name, one that dequantises."""
 
 def consolidate(
-    source: _Path, to: _Path, file_of: dict[str, int], threads: int, group: Optional[Group] = None, seconds: float = 1800.0
+    source: _Path, to: _Path, file_of: dict[str, int], threads: int, group: Group | None = None, seconds: float = 1800.0
 ) -> None:
     """Whole tensors out of the shards in `source`; all ranks of the group call it."""
 
@@ -418,7 +410,7 @@ def dequantize_mxfp4(codes: Any, scales: Any, first: int, to: Any) -> None:
 def dedup(plans: list[list[Item]], lowest_rank: bool) -> list[list[int]]:
     """Which items of each plan stay, by position."""
 
-def cover_problem(size: _Numbers, chunks: list[Chunk]) -> Optional[tuple[str, str]]:
+def cover_problem(size: _Numbers, chunks: list[Chunk]) -> tuple[str, str] | None:
     """What is wrong with chunks that ought to tile a tensor: ("out_of_bounds", "overlap" or "hole", text)."""
 
 def reshard(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 import traceback
 
-from typing import Optional
-
 from ._engine import Error
 
 
@@ -33,7 +31,7 @@ def encode(exception: BaseException) -> bytes:
     return b""
 
 
-def error(code: str, message: str, tensor: Optional[str] = None, kind: type[Error] = Error) -> Error:
+def error(code: str, message: str, tensor: str | None = None, kind: type[Error] = Error) -> Error:
     """An Error as the engine makes it."""
     made = kind(f"tensor '{tensor}': {message} ({code})" if tensor else f"{message} ({code})")
     made.code, made.message, made.tensor = code, message, tensor

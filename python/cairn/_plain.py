@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from . import _engine
 from ._errors import error
@@ -33,9 +33,9 @@ def save(state: dict[str, Any], path: str | os.PathLike[str], **options: Unpack[
 
 
 def load(
-    state: Optional[dict[str, Any]],
+    state: dict[str, Any] | None,
     path: str | os.PathLike[str],
-    keys: Optional[Iterable[str]] = None,
+    keys: Iterable[str] | None = None,
     **options: Unpack[LoadOptions],
 ) -> dict[str, Any]:
     """Loads a DCP checkpoint into the arrays of `state`, or into new ones when it is None. Returns the state.
@@ -57,9 +57,7 @@ def load(
         wanted = None if keys is None else list(keys)
         return _engine.load_plain_new(os.fspath(path), wanted, _new_array, options)
     if keys is not None:
-        raise error(
-            "invalid_argument", "keys choose the entries of a new state; a state that is given says it itself"
-        )
+        raise error("invalid_argument", "keys choose the entries of a new state; a state that is given says it itself")
     _engine.load_plain(_state(state), os.fspath(path), _for_loading, options)
     return state
 

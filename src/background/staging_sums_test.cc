@@ -17,7 +17,7 @@ TEST(StagingSums, AThousandFlipsInASnapshotAreFound) {
   TensorView column = whole.view();
   column.shape = {300, 7};
   StateDict state;
-  state.set("large", Value(numbered({3 << 20}, 2)));
+  state.set("large", Value(numbered({3 << 18}, 2)));
   state.set("rows", Value(whole));
   state.set("column", Value(Tensor(column, whole.owner())));  // shares its memory
   state.set("step", Value(numbered({}, 3)));
@@ -27,7 +27,7 @@ TEST(StagingSums, AThousandFlipsInASnapshotAreFound) {
 
   std::mt19937_64 random(7);
   const std::vector<std::pair<const char*, std::size_t>> places = {
-      {"large", 12U << 20}, {"rows", 48'000}, {"step", 4}};
+      {"large", 3U << 20}, {"rows", 48'000}, {"step", 4}};
   for (int i = 0; i < 1000; ++i) {
     const auto& [name, bytes] = places[random() % places.size()];
     std::byte& flipped = bytes_of(snapshot, name)[random() % bytes];

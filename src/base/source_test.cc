@@ -43,7 +43,8 @@ TEST(SliceSource, MustLieInItsSource) {
   EXPECT_NO_THROW(slice_of(source, 10, 0));
   for (const auto& [offset, length] :
        {std::pair<std::uint64_t, std::uint64_t>{11, 0}, {0, 11}, {5, 6}, {5, UINT64_MAX}, {UINT64_MAX, 5}}) {
-    EXPECT_EQ(error_of([&] { slice_of(source, offset, length); }).code(), ErrorCode::kCorrupt);
+    EXPECT_EQ(error_of([&, offset = offset, length = length] { slice_of(source, offset, length); }).code(),
+              ErrorCode::kCorrupt);
   }
 }
 

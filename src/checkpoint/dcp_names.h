@@ -7,9 +7,11 @@
 //   .cairn-manifest.{save id}         checksums       rank-local saves: __{rank}.cairn-manifest.{save id}
 //   .metadata                         the description; its storage_meta names the save id
 //   __{rank}.metadata                 the same of one rank, in rank-local saves
-//   .metadata.{save id}               the description that is about to take the place of .metadata (also with
-//   rank) .cairn-claim.{old}.{n}            the right to do that (save/claim.h; also with rank) .cairn-lock
-//   held while a save or a clean-up is under way (__{rank}.cairn-lock)
+//   .metadata.{save id}               the description that is about to become .metadata
+//   .cairn-claim.{old}.{n}            the right to do that (save/claim.h)
+//   .cairn-lock                       held while a save or a clean-up is under way
+//
+// The last three begin with __{rank} in rank-local saves.
 #pragma once
 
 #include <optional>

@@ -102,13 +102,16 @@ void ConvertItems::cut(const ConvertEntry& entry) {
     return give(WriteItem::tensor(entry.name, entry.dtype, entry.shape), entry.bytes);
   const std::uint64_t item = item_size(entry.dtype);
   const auto size_of = [&](const Box& box) { return static_cast<std::uint64_t>(box.volume()) * item; };
+  const auto check = [&](std::uint64_t pieces) {
+    if (pieces <= kMostPieces) return;
+    throw Error(ErrorCode::kLimit,
+                fmt::format("too large for items of {} bytes; a larger memory budget or larger items help",
+                            most_bytes_))
+        .of_tensor(entry.name);
+  };
+  check(pieces_ + entry.bytes / most_bytes_);  // so many at least: before the first takes memory
   for_each_piece(Box::whole(entry.shape), most_bytes_, size_of, [&](const Box& box) {
-    if (++pieces_ > kMostPieces) {
-      throw Error(ErrorCode::kLimit,
-                  fmt::format("too large for items of {} bytes; a larger memory budget or larger items help",
-                              most_bytes_))
-          .of_tensor(entry.name);
-    }
+    check(++pieces_);
     give(WriteItem::shard(entry.name, entry.dtype, entry.shape, box), size_of(box));
   });
 }

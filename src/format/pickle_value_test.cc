@@ -62,12 +62,12 @@ TEST(PickleValue, DepthIsCountedWhateverIsNested) {
                                                              {b, "\x85R", 3}}) {
     Limits limits;
     limits.depth = 6;
-    const auto walk = [&](int times) {
-      const Graph graph = parse(nested(before, after, times));
+    const auto walk = [&, head = before, tail = after](int times) {
+      const Graph graph = parse(nested(head, tail, times));
       to_value(graph, graph.root(), {}, limits);
     };
     EXPECT_NO_THROW(walk(most)) << testing::PrintToString(before + after);
-    EXPECT_EQ(error_of([&] { walk(most + 1); }).code(), ErrorCode::kLimit)
+    EXPECT_EQ(error_of([&, more = most + 1] { walk(more); }).code(), ErrorCode::kLimit)
         << testing::PrintToString(before + after);
   }
 }

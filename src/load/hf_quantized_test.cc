@@ -31,7 +31,7 @@ struct HfQuantized : HfStorage {
     const Shape shape = whole.view().shape;
     for (std::size_t d = 0; d < shape.rank(); ++d) {
       for (const int ranks : {2, 3}) {
-        const MeshLayout layout{{{ranks}}, {Placement::shard(static_cast<int>(d))}};
+        const MeshLayout layout{{ranks}, {Placement::shard(static_cast<int>(d))}};
         run_ranks(ranks, [&](Group& group) {
           const Box box = layout.box(shape, group.rank());
           const Tensor mine = Tensor::zeros(DType::kFloat32, box.sizes);

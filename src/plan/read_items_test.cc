@@ -102,14 +102,14 @@ TEST(ReadItems, IndexFindsWhatComparingAllFinds) {
 }
 
 // All begins but one fall into one cell of the curve, and chunks come in no order: comparing each of the
-// boxes with each of the chunks would be 4 x 10^9 comparisons.
+// boxes with each of the chunks would be 10^9 comparisons.
 TEST(ReadItems, ChunksThatDefeatTheCurveAreSearchedInAnotherOrder) {
   std::vector<Box> chunks;
-  constexpr std::int64_t kChunks = 200'000;
+  constexpr std::int64_t kChunks = 100'000;
   for (std::int64_t i = 0; i < kChunks; ++i) chunks.push_back({{i * 7'919 % kChunks, 0}, {1, 100}});
   chunks.push_back({{std::int64_t{1} << 59, 0}, {1, 1}});
   std::vector<Box> wanted;
-  for (std::int64_t i = 0; i < 20'000; ++i) wanted.push_back({{i * 10, 0}, {2, 100}});
+  for (std::int64_t i = 0; i < 10'000; ++i) wanted.push_back({{i * 10, 0}, {2, 100}});
   EXPECT_EQ(create_read_items_for_chunk_list("w", stored(chunks), wanted).size(), 2 * wanted.size());
 }
 

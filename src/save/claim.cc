@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -46,8 +47,9 @@ std::string name_for(const FileSystem& files, const std::string& metadata, const
   }
 }
 
-// The claims of those that want to replace one checkpoint: 1, 2, 3. None goes before that checkpoint does, so
-// that there are no gaps; but for one, of a save that was alone when it looked, so that there are not two.
+// The claims of those that want to replace one checkpoint: 1, 2, 3. None goes before that checkpoint does,
+// but for one, of a save that was alone when it looked, and for those that a clean-up found dead: when it is
+// killed, or the power goes, there are gaps.
 class Claims {
  public:
   Claims(FileSystem& files, const Replacement& mine)
@@ -55,7 +57,8 @@ class Claims {
 
   // Returns the number that was got.
   int take() {
-    for (int number = 1; number <= kMostClaims; ++number) {
+    for (int number = last(); number < kMostClaims;) {
+      ++number;
       try {
         write(files_, name(number), to_string(mine_.save), {.durable = false});
         return number;
@@ -67,7 +70,17 @@ class Claims {
         .in_file(files_.root());
   }
 
-  bool is_taken(int number) const { return files_.stat(name(number)).has_value(); }
+  // The highest number that is taken, or 0.
+  int last() const {
+    int highest = 0;
+    for (const FileEntry& entry : files_.list()) {
+      const auto parsed = parse_dcp_name(entry.name);
+      if (parsed && parsed->kind == DcpName::Kind::kClaim && parsed->rank == mine_.rank &&
+          parsed->old == old_ && !is_partial(entry.name))
+        highest = std::max(highest, parsed->number);
+    }
+    return highest;
+  }
 
   // Takes the holder's metadata away. A claim that says nothing yet is not whole: whoever makes it will find
   // that he was passed.
@@ -104,7 +117,7 @@ void take_the_place(FileSystem& files, const Replacement& mine, const std::strin
   const int number = claims.take();
   CAIRN_POINT("claim.taken");
   try {
-    if (claims.is_taken(number + 1)) throw another_save_came_first(files, metadata);
+    if (claims.last() > number) throw another_save_came_first(files, metadata);
     for (int other = 1; other < number; ++other) claims.pass(other);
     CAIRN_POINT("claim.passed");
     if (files.version_of(metadata) != mine.expected) throw another_save_came_first(files, metadata);

@@ -3,7 +3,7 @@
 // Two jobs may save under one id on machines that no lock connects. Each of them
 //
 //   1  writes its metadata beside the old one, under a name of its own     .metadata.{its save}
-//   2  claims to be the next, by the first name that nobody has taken      .cairn-claim.{old}.{n}
+//   2  claims to be the next, by a name that nobody has taken              .cairn-claim.{old}.{n}
 //   3  gives up when somebody has claimed after it
 //   4  takes away the metadata (1) of those that claimed before it
 //   5  gives up when the old checkpoint is not there any more

@@ -159,6 +159,23 @@ TEST_F(Claim, TheDeadBlockNobody) {
   }
 }
 
+// A clean-up that is killed, or a loss of power, can leave a claim and take those before it.
+TEST_F(Claim, AGapBlocksNobody) {
+  for (int last = 0; files_->list().size() < 2 || names()[0].find("claim") == std::string::npos; ++last) {
+    begin();
+    ASSERT_TRUE(replace_until(*files_, kFirst, old_, last));
+  }
+  const std::string claim = names()[0];
+  ASSERT_TRUE(claim.ends_with(".1")) << claim;
+  for (const int number : {2, 3, 9}) {
+    begin();
+    write(claim.substr(0, claim.size() - 1) + std::to_string(number), to_string(kFirst));
+    write(pending_metadata_name(kFirst), "the one that died");
+    EXPECT_TRUE(replace(*files_, kSecond, old_)) << number;
+    EXPECT_EQ(names(), std::vector<std::string>{".metadata"}) << number;
+  }
+}
+
 // A save in a thread of its own that stops before one of its steps until it is told to go on.
 class Stopping {
  public:

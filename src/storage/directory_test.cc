@@ -44,7 +44,7 @@ TEST(Directory, ListsAFolderInside) {
 
 // Descriptors that have run out are no empty folder: whoever asks would take files for missing.
 TEST(Directory, SaysSoWhenAFolderInsideCannotBeOpened) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CAIRN_SANITIZED
   GTEST_SKIP()
       << "UBSan needs descriptors itself; tests/trial/test_limits.py runs out of them in a whole program";
 #endif

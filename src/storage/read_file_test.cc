@@ -69,7 +69,7 @@ TEST_F(ReadFile, ReadPastTheEndIsCorruptAndNamesThePlace) {
   const auto source = open_file(file("a", "0123456789"));
   for (const auto& [offset, length] :
        {std::pair<std::uint64_t, std::size_t>{8, 3}, {11, 0}, {UINT64_MAX, 2}}) {
-    const Error e = error_of([&] { read(*source, offset, length); });
+    const Error e = error_of([&, at = offset, size = length] { read(*source, at, size); });
     EXPECT_EQ(e.code(), ErrorCode::kCorrupt);
     EXPECT_EQ(e.offset(), offset);
     EXPECT_EQ(e.file(), source->name());

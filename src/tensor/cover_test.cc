@@ -231,15 +231,15 @@ TEST(Cover, AgreesWithCountingOnRandomHeapsOfBoxes) {
   }
 }
 
-TEST(Cover, GridOfAMillionBoxesIsDecided) {
-  std::vector<Box> boxes = grid(1000, 1000, 4);
-  EXPECT_FALSE(find_cover_problem({4000, 4000}, boxes));
-  boxes[123456].sizes = {4, 3};
-  EXPECT_EQ(find_cover_problem({4000, 4000}, boxes)->missing, 4);
-  boxes[123456] = boxes[654321];
-  const auto problem = find_cover_problem({4000, 4000}, boxes);
-  EXPECT_EQ(problem->first, 123456U);
-  EXPECT_EQ(problem->second, 654321U);
+TEST(Cover, GridOfAHundredThousandBoxesIsDecided) {
+  std::vector<Box> boxes = grid(400, 250, 4);
+  EXPECT_FALSE(find_cover_problem({1600, 1000}, boxes));
+  boxes[12345].sizes = {4, 3};
+  EXPECT_EQ(find_cover_problem({1600, 1000}, boxes)->missing, 4);
+  boxes[12345] = boxes[65432];
+  const auto problem = find_cover_problem({1600, 1000}, boxes);
+  EXPECT_EQ(problem->first, 12345U);
+  EXPECT_EQ(problem->second, 65432U);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(ParseSelection, PointsAtTheOddCharacter) {
       {"[1.5]", 2, "expected ','"},
   };
   for (const auto& [text, at, says] : bad) {
-    const Error e = error_of([&] { parse_selection(text, kShape); });
+    const Error e = error_of([&, given = text] { parse_selection(given, kShape); });
     EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument) << text;
     EXPECT_EQ(e.offset(), at) << text << ": " << e.what();
     EXPECT_TRUE(mentions(e, says)) << text << ": " << e.what();

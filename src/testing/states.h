@@ -21,8 +21,8 @@ inline Tensor numbered(const Shape& shape, int seed) {
   return tensor;
 }
 
-inline MeshLayout rows_over(int ranks) { return {{{ranks}}, {Placement::shard(0)}}; }
-inline MeshLayout columns_over(int ranks) { return {{{ranks}}, {Placement::shard(1)}}; }
+inline MeshLayout rows_over(int ranks) { return {{ranks}, {Placement::shard(0)}}; }
+inline MeshLayout columns_over(int ranks) { return {{ranks}, {Placement::shard(1)}}; }
 
 // Rank `rank`'s part of a tensor, in memory of its own.
 inline Value part_of(const Tensor& whole, const MeshLayout& layout, int rank) {

@@ -29,8 +29,8 @@ namespace cairn {
 
 // How a rank ended, or the negated signal that killed it.
 inline constexpr int kSucceeded = 0;
-inline constexpr int kFailed = 3;  // with a cairn::Error
-inline constexpr int kOdd = 4;     // with anything else
+inline constexpr int kRefused = 3;  // with a cairn::Error
+inline constexpr int kOdd = 4;      // with anything else
 
 struct Ended {
   int status = kOdd;
@@ -124,7 +124,7 @@ class ForkedRanks {
       body(*group);
     } catch (const Error& e) {
       text = e.what();
-      status = kFailed;
+      status = kRefused;
     } catch (const std::exception& e) {
       text = e.what();
       status = kOdd;

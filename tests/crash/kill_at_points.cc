@@ -46,7 +46,7 @@ void require_same_texts(const Outcome& outcome) {
   const Ended* first = nullptr;
   for (std::size_t i = 0; i < outcome.ranks.size(); ++i) {
     const Ended& rank = outcome.ranks[i];
-    if (static_cast<int>(i) == outcome.victim || rank.status != kFailed) continue;
+    if (static_cast<int>(i) == outcome.victim || rank.status != kRefused) continue;
     if (first == nullptr) first = &rank;
     require(rank.text == first->text,
             fmt::format("one rank says '{}', another '{}'", first->text, rank.text));
@@ -56,7 +56,7 @@ void require_same_texts(const Outcome& outcome) {
 void check_killed(const Outcome& outcome) {
   for (const Ended& rank : outcome.ranks) {
     if (&rank == &outcome.ranks[static_cast<std::size_t>(outcome.victim)]) continue;
-    require(rank.status == kSucceeded || rank.status == kFailed, "a rank ended oddly: " + rank.text);
+    require(rank.status == kSucceeded || rank.status == kRefused, "a rank ended oddly: " + rank.text);
     require(rank.after < kSoon, fmt::format("a rank waited for {:.1f} s", rank.after.count()));
     require(rank.status == kSucceeded || rank.text.find("rank ") != rank.text.npos,
             "an error does not say whose it is: " + rank.text);
@@ -66,10 +66,10 @@ void check_killed(const Outcome& outcome) {
 void check_failed(const Outcome& outcome) {
   const Ended& victim = outcome.ranks[static_cast<std::size_t>(outcome.victim)];
   for (const Ended& rank : outcome.ranks) {
-    require(rank.status == kSucceeded || rank.status == kFailed, "a rank ended oddly: " + rank.text);
+    require(rank.status == kSucceeded || rank.status == kRefused, "a rank ended oddly: " + rank.text);
     require(rank.after < kSoon, fmt::format("a rank waited for {:.1f} s", rank.after.count()));
     if (victim.status == kSucceeded) continue;
-    require(rank.status == kFailed && rank.text.find(outcome.point) != rank.text.npos,
+    require(rank.status == kRefused && rank.text.find(outcome.point) != rank.text.npos,
             fmt::format("rank {} failed: '{}'; another says '{}'", outcome.victim, victim.text, rank.text));
   }
   require_same_texts(outcome);
@@ -130,7 +130,7 @@ class Points {
     if (outcome.action == "kill") return check_killed(outcome);
     if (outcome.action == "error" && !scene.fails()) return check_failed(outcome);
     for (const Ended& rank : outcome.ranks)
-      require(rank.status == (scene.fails() ? kFailed : kSucceeded), "a rank ended oddly: " + rank.text);
+      require(rank.status == (scene.fails() ? kRefused : kSucceeded), "a rank ended oddly: " + rank.text);
   }
 
   bool is_wanted(const std::string& point) const {

@@ -82,7 +82,7 @@ class Harness {
     bool succeeded = false;
     for (const Ended& rank : ranks.wait_all()) {
       succeeded = succeeded || rank.status == kSucceeded;
-      require(rank.status == kSucceeded || rank.status == kFailed || rank.killed(),
+      require(rank.status == kSucceeded || rank.status == kRefused || rank.killed(),
               "a rank ended oddly: " + rank.text);
     }
     const std::optional<int> found = version_in(dir_);

@@ -70,7 +70,7 @@ class Harness {
 
   // Returns 1 when it failed.
   static int check_other(const Ended& rank, int number) {
-    require(rank.status == kSucceeded || rank.status == kFailed, "a rank ended oddly: " + rank.text);
+    require(rank.status == kSucceeded || rank.status == kRefused, "a rank ended oddly: " + rank.text);
     require(rank.after < kGivenUp + 1s, fmt::format("rank {} waited {:.1f} s", number, rank.after.count()));
     if (rank.status == kSucceeded) return 0;
     require(rank.after > kDeadline - 1s,
@@ -81,12 +81,13 @@ class Harness {
   // A coordinator that stops between its last look at the clock and the rename still publishes when it wakes:
   // it has the lock, so that nobody else was there meanwhile.
   void check_woken(const Ended& woken, int victim, int version, bool published) {
-    require(woken.status == kSucceeded || woken.status == kFailed, "a rank ended oddly: " + woken.text);
+    require(woken.status == kSucceeded || woken.status == kRefused, "a rank ended oddly: " + woken.text);
     const std::optional<int> found = version_in(dir_);
     const bool late = victim == 0 && found == version && at_ != version;
     require(found == at_ || late, "a rank that came too late has changed the checkpoint");
-    require(woken.status == kFailed || published || late, "a rank that came too late said the save was done");
-    ++(late ? late_ : woken.status == kFailed ? fenced_ : finished_);
+    require(woken.status == kRefused || published || late,
+            "a rank that came too late said the save was done");
+    ++(late ? late_ : woken.status == kRefused ? fenced_ : finished_);
     at_ = found;
   }
 

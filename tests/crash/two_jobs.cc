@@ -54,7 +54,7 @@ class Harness {
   static bool succeeded(ForkedRanks& job) {
     int good = 0;
     for (const Ended& rank : job.wait_all()) {
-      require(rank.status == kSucceeded || rank.status == kFailed, "a rank ended oddly: " + rank.text);
+      require(rank.status == kSucceeded || rank.status == kRefused, "a rank ended oddly: " + rank.text);
       good += rank.status == kSucceeded ? 1 : 0;
     }
     require(good == 0 || good == kRanks, "some ranks of a job failed and some did not");

@@ -129,7 +129,7 @@ ordered_json local_plan(const ordered_json& request) {
   return json_of(create_default_local_load_plan(entries, metadata, !request.value("partial", false)).items);
 }
 
-ordered_json answer(const ordered_json& request) {
+ordered_json load_plan_of(const ordered_json& request) {
   const std::string op = request["op"];
   if (op == "layout") return layouts(request);
   if (op == "read_items") return read_items(request);
@@ -140,4 +140,4 @@ ordered_json answer(const ordered_json& request) {
 
 }  // namespace
 
-int probe_load_plan(int, char**) { return answer_lines(answer); }
+int probe_load_plan(int, char**) { return answer_lines(load_plan_of); }

@@ -20,7 +20,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-void rewrite(const char* from, const char* to, bool time) {
+void rewrite_metadata(const char* from, const char* to, bool time) {
   auto start = std::chrono::steady_clock::now();
   const cairn::Metadata metadata = cairn::read_dcp_metadata(*cairn::open_file(from));
   const double read_ms = milliseconds_since(start);
@@ -44,7 +44,7 @@ int probe_rewrite_metadata(int argc, char** argv) {
   int status = 0;
   for (int i = first; i < argc; i += 2) {
     try {
-      rewrite(argv[i], argv[i + 1], time);
+      rewrite_metadata(argv[i], argv[i + 1], time);
     } catch (const cairn::Error& e) {
       std::fprintf(stderr, "%s: %s\n", argv[i], e.what());
       status = 1;

@@ -140,7 +140,7 @@ ordered_json json_of(const GlobalSavePlan& global) {
   return {{"plans", json_of(global.plans)}, {"metadata", json_of(*global.metadata)}};
 }
 
-ordered_json answer(const ordered_json& request) {
+ordered_json save_plan_of(const ordered_json& request) {
   const std::string op = request.at("op");
   if (op == "local") return local(request);
   if (op == "dedup") return json_of(dedup_save_plans(plans_from(request), rule_from(request)));
@@ -170,4 +170,4 @@ ordered_json answer(const ordered_json& request) {
 
 }  // namespace
 
-int probe_plan(int, char**) { return answer_lines(answer); }
+int probe_plan(int, char**) { return answer_lines(save_plan_of); }

@@ -8,26 +8,14 @@
 
 #include "base/source.h"
 #include "cairn/error.h"
+#include "file_sink.h"
 #include "format/safetensors.h"
 #include "probe.h"
 #include "testing/open_file.h"
 
 namespace {
 
-class FileSink final : public cairn::ByteSink {
- public:
-  explicit FileSink(const char* path) : out_(path, std::ios::binary), path_(path) {}
-  void append(cairn::ByteSpan bytes) override {
-    out_ << cairn::as_text(bytes);
-    if (!out_.flush()) throw cairn::Error(cairn::ErrorCode::kIo, "cannot write").in_file(path_);
-  }
-
- private:
-  std::ofstream out_;
-  std::string path_;
-};
-
-void rewrite(const char* from, const char* to) {
+void rewrite_safetensors(const char* from, const char* to) {
   const auto source = cairn::open_file(from);
   const cairn::SafetensorsHeader header = cairn::read_safetensors_header(*source);
   std::vector<std::pair<std::string, cairn::Tensor>> tensors;
@@ -44,6 +32,6 @@ void rewrite(const char* from, const char* to) {
 
 int probe_rewrite_safetensors(int argc, char** argv) {
   if (argc < 3 || argc % 2 == 0) return 2;
-  for (int i = 1; i < argc; i += 2) rewrite(argv[i], argv[i + 1]);
+  for (int i = 1; i < argc; i += 2) rewrite_safetensors(argv[i], argv[i + 1]);
   return 0;
 }

@@ -6,6 +6,7 @@
 #include "base/sink.h"
 #include "cairn/error.h"
 #include "cairn/state_dict.h"
+#include "file_sink.h"
 #include "format/torch_file.h"
 #include "probe.h"
 #include "probe_json.h"
@@ -15,21 +16,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using namespace cairn;
-
-// A file that is there from the first byte on.
-class FileSink final : public ByteSink {
- public:
-  explicit FileSink(const char* path) : path_(path) {}
-  void append(ByteSpan bytes) override {
-    if (!file_.is_open()) file_.open(path_, std::ios::binary);
-    file_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!file_) throw Error(ErrorCode::kIo, "cannot write");
-  }
-
- private:
-  const char* path_;
-  std::ofstream file_;
-};
 
 // null where the names of two entries make one of them a list and the other a dict.
 ordered_json unflattened(const Flattened& flat) {

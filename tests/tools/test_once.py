@@ -68,11 +68,34 @@ def test_workers_leave_out_the_same(project: Path) -> None:
     assert passed_now(project, *workers) == 0
 
 
-@pytest.mark.parametrize("file", ["tests/helper.py", "tests/new.json", "src/new.cc", "build/release/cairn"])
+@pytest.mark.parametrize("file", ["tests/helper.py", "tests/new.json", "build/release/libcairn.a"])
 def test_everything_runs_again_when_anything_shared_changes(project: Path, file: str) -> None:
     assert passed_now(project) == 4
     write(project / file, "# changed")
     assert passed_now(project) == 4
+
+
+@pytest.mark.parametrize(
+    "file, words, runs",
+    [
+        ("src/new.cc", "", 0),
+        ("src/new.cc", "# ROOT", 2),
+        ("src/new.cc", "from tree import x", 2),
+        ("build/release/cairn", "", 0),
+        ("build/release/cairn", "# CLI", 2),
+        ("build/release/cairn", "# BUILD", 2),
+        ("build/release/cairn", "# __file__", 2),
+        ("build/release/cairn", "from tree import x", 2),
+    ],
+)
+def test_sources_and_the_command_matter_to_those_who_look_at_them(
+    project: Path, file: str, words: str, runs: int
+) -> None:
+    write(project / "tests/tree.py", "x = __file__\n")
+    write(project / "tests/a/test_a.py", words + "\n" + GOOD)
+    assert passed_now(project) == 4
+    write(project / file, "# changed")
+    assert passed_now(project) == runs
 
 
 def test_without_git_everything_runs(project: Path) -> None:

@@ -1,7 +1,7 @@
 """A bug, planted: the trials linked with sources to which a patch was applied.
 
 Only what the patch changes is compiled again: the file, or the batch of files that it is compiled with (unity builds),
-in place of the same object of the trials' library.
+in place of the same object of the trials.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from programs import ROOT, TRIALS
 
 BUILD = TRIALS.parent  # where ninja works
-LIBRARY = "libcairn_trial.a"
 
 
 class Planted:
@@ -26,22 +25,22 @@ class Planted:
         shutil.copytree(ROOT / "src", self._directory / "src")
         _run(["git", "apply", "--unsafe-paths", f"--directory={self._directory}", patch], cwd="/")
         changed = re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE)
-        self._library = self._directory / LIBRARY
-        shutil.copy(TRIALS / LIBRARY, self._library)
-        for entry in {_compiles(ROOT / name)["output"]: _compiles(ROOT / name) for name in changed}.values():
-            self._replace(entry, changed)
+        entries = {str(_output(entry)): entry for entry in (_compiles(ROOT / name) for name in changed)}
+        self._objects = {output: self._compile(entry, changed) for output, entry in entries.items()}
 
     def link(self, program: str) -> Path:
         """The folder in which `program` now is, with the bug in it."""
         commands = _run(["ninja", "-C", BUILD, "-t", "commands", f"tests/{program}"]).splitlines()
-        words = commands[-1].replace(f"tests/{LIBRARY}", str(self._library))
-        words = words.replace(f"-o tests/{program} ", f"-o {self._directory / program} ")
-        assert str(self._library) in words and str(self._directory / program) in words, words
+        words = commands[-1]
+        built = {**self._objects, f"-o tests/{program}": f"-o {self._directory / program}"}
+        for before, after in built.items():
+            assert f" {before} " in words, f"{before}: {words}"
+            words = words.replace(f" {before} ", f" {after} ")
         _run(["sh", "-c", words], cwd=BUILD)
         return self._directory
 
-    def _replace(self, entry: dict[str, str], changed: list[str]) -> None:
-        """Compiles one object with the changed sources and puts it into the library."""
+    def _compile(self, entry: dict[str, str], changed: list[str]) -> Path:
+        """One object, with the changed sources."""
         source = Path(entry["file"])
         text = source.read_text() if source.is_relative_to(BUILD) else f'#include "{source}"\n'
         for name in changed:
@@ -53,11 +52,16 @@ class Planted:
         words[words.index("-o") + 1] = str(built)
         words[words.index("-c") + 1] = str(batch)
         _run(words, cwd=entry["directory"])
-        _run(["ar", "r", self._library, built])
+        return built
+
+
+def _output(entry: dict[str, str]) -> Path:
+    """As links name it: relative to where ninja works."""
+    return Path(entry["directory"], entry["output"]).relative_to(BUILD)
 
 
 def _compiles(source: Path) -> dict[str, str]:
-    """The entry of the compilation database by which the trials' library gets a source."""
+    """The entry of the compilation database by which the trials get a source."""
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         if "/cairn_trial.dir/" not in entry["output"]:
             continue

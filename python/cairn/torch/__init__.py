@@ -14,8 +14,10 @@ subclasses and pickles keep working.
 import importlib as _importlib
 import sys as _sys
 
-from . import _needs_torch  # first: says in plain words what is missing where torch is  # noqa: F401, I001
-from torch.distributed.checkpoint import _extension
+from . import _needs_torch  # noqa: F401 - first: says in plain words what is missing where torch is
+
+# isort: split
+from torch.distributed.checkpoint import _extension  # noqa: F401 - `cairn.torch._extension`, as in torch
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -30,12 +32,12 @@ from ._async import OverlappedStager, guard, prepare
 from ._errors import CheckpointError
 from ._install import install, installed, uninstall
 from ._report import last_report
-from .default_planner import DefaultLoadPlanner, DefaultSavePlanner, _EmptyStateDictLoadPlanner
+from .default_planner import DefaultLoadPlanner, DefaultSavePlanner, _EmptyStateDictLoadPlanner  # noqa: F401
 from .filesystem import FileSystemReader, FileSystemWriter
 from .hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from .optimizer import load_sharded_optimizer_state_dict
 from .quantized_hf_storage import QuantizedHuggingFaceStorageReader
-from .state_dict_loader import _load_state_dict_from_keys, load, load_state_dict
+from .state_dict_loader import _load_state_dict_from_keys, load, load_state_dict  # noqa: F401
 from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_save, save, save_state_dict
 
 # Modules that are torch's own under cairn's name as well: `import cairn.torch.planner` gives torch's planner.

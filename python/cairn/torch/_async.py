@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagingOptions
@@ -49,10 +50,10 @@ class _Background:
         self.process_group = None if alone else _private_group(process_group)
         self.group = None if alone else _engine.Group(Exchange(self.process_group))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cairn-async-save")
-        self._last: Optional[Future] = None  # of those that run in the pool
+        self._last: Future[Any] | None = None  # of those that run in the pool
         self._savers: dict[bool, Any] = {}
 
-    def submit(self, save: Callable[[], Any]) -> Future:
+    def submit(self, save: Callable[[], Any]) -> Future[Any]:
         """A save with code of the caller's in it gets a thread of Python's."""
 
         def run() -> Any:
@@ -132,7 +133,7 @@ def guard() -> Iterator[None]:
     yield
 
 
-def prepare(state_dict: dict[str, Any], process_group: Optional[Any] = None, *, overlapped: bool = False) -> None:
+def prepare(state_dict: dict[str, Any], process_group: Any | None = None, *, overlapped: bool = False) -> None:
     """Does ahead of time what the first async_save of such a state would do: takes the memory for the snapshot,
     and pins it for GPUs. All ranks call it.
 
@@ -147,13 +148,13 @@ def start(
     state_dict: dict[str, Any],
     writer: Any,
     *,
-    planner: Optional[Any],
-    process_group: Optional[Any],
+    planner: Any | None,
+    process_group: Any | None,
     kind: AsyncCheckpointerType,
-    stager: Optional[Any],
+    stager: Any | None,
     no_dist: bool,
     use_collectives: bool,
-) -> Future | AsyncSaveResponse:
+) -> Future[Any] | AsyncSaveResponse:
     reason = _ways.why_save_is_open(planner, writer)
     overlapped = isinstance(stager, OverlappedStager)
     if (stager is None or overlapped) and reason is None and not _ways.save_hooks(planner):
@@ -199,11 +200,11 @@ def start(
     return uploaded
 
 
-def _completion_of(staged: Future) -> Future:
+def _completion_of(staged: Future[Any]) -> Future[Any]:
     """Done when the staging is, with its failure if it failed, and without its result."""
-    done: Future = Future()
+    done: Future[Any] = Future()
 
-    def tell(ended: Future) -> None:
+    def tell(ended: Future[Any]) -> None:
         error = ended.exception()
         done.set_exception(error) if error is not None else done.set_result(None)
 
@@ -219,7 +220,7 @@ def _start_native(
     no_dist: bool,
     use_collectives: bool,
     overlapped: bool,
-) -> Future | AsyncSaveResponse:
+) -> Future[Any] | AsyncSaveResponse:
     saver = _background(process_group, no_dist).saver(overlapped)
     path = os.fspath(writer.path)
     options = {**writer.engine_options(), "use_collectives": use_collectives}
@@ -229,7 +230,8 @@ def _start_native(
     engine = _native.engine_planner(planner, prepared, process_group, no_dist, use_collectives, may_cache=False)
     with as_checkpoint_exception("stage"):
         pending = saver.save(prepared.state, engine, path, _tensors.encode, prepared.resolve, options)
-    staged, saved = Future(), Future()
+    staged: Future[Any] = Future()
+    saved: Future[Any] = Future()
     staged.set_running_or_notify_cancel()
     saved.set_running_or_notify_cancel()
 
@@ -240,7 +242,7 @@ def _start_native(
     return AsyncSaveResponse(staging_completion=staged, upload_completion=saved) if overlapped else saved
 
 
-def _wait(pending: Any, writer: Any, path: str, staged: Future, saved: Future) -> None:
+def _wait(pending: Any, writer: Any, path: str, staged: Future[Any], saved: Future[Any]) -> None:
     try:
         with reporting("async_save", path) as report, as_checkpoint_exception("write"):
             report["way"] = "native"

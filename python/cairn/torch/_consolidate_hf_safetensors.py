@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Optional
+from typing import Any
 
 import torch.distributed as dist
 
@@ -30,7 +30,7 @@ def consolidate_safetensors_files_on_every_rank(
     output_dir: str,
     fqn_to_index_mapping: dict[str, int],
     num_threads: int = 1,
-    process_group: Optional[Any] = None,
+    process_group: Any | None = None,
 ) -> None:
     """The same, with the files spread over the ranks of a group by their sizes. All ranks call it; it returns when the
     index is there, and a failure is raised on all of them."""
@@ -54,9 +54,7 @@ def _consolidate(
         raise
 
 
-def _calculate_max_contiguous_elements(
-    indices: list[int], sub_tensor_shape: list[int], tensor_shape: list[int]
-) -> int:
+def _calculate_max_contiguous_elements(indices: list[int], sub_tensor_shape: list[int], tensor_shape: list[int]) -> int:
     """How many elements of a part, from a place in it on, lie one after the other in the whole tensor too."""
     if not indices or not sub_tensor_shape or not tensor_shape:
         raise ValueError("Input lists cannot be empty")
@@ -96,7 +94,8 @@ def _write_sub_tensor_to_file_optimized(
         return
     done, total = 0, math.prod(sub_tensor_shape)
     while done < total:
-        indices, rest = [], done
+        indices: list[int] = []
+        rest = done
         for size in reversed(sub_tensor_shape):
             rest, index = divmod(rest, size)
             indices.insert(0, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -59,7 +59,7 @@ def from_entry(fqn: str, entry: Any) -> tuple[Any, ...]:
     )
 
 
-def to_index(fqn: str, offset: Any, hint: Optional[int] = None) -> MetadataIndex:
+def to_index(fqn: str, offset: Any, hint: int | None = None) -> MetadataIndex:
     return MetadataIndex(fqn, None if offset is None else _size(offset), hint)
 
 
@@ -77,7 +77,7 @@ def from_place(index: MetadataIndex, place: _StorageInfo) -> tuple[Any, ...]:
 _FIELDS = {field.name for field in dataclasses.fields(Metadata)}
 
 
-def to_metadata(engine: Any, unpickle: Optional[Callable[[], Metadata]] = None) -> Metadata:
+def to_metadata(engine: Any, unpickle: Callable[[], Metadata] | None = None) -> Metadata:
     """torch's Metadata. What only Python's pickle knows comes from `unpickle`: what a foreign planner left, and
     attributes of somebody's own. Without it they are left out."""
     foreign = engine.paths() is False or engine.has_extra or engine.has_foreign_places

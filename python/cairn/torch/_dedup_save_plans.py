@@ -15,6 +15,5 @@ def dedup_save_plans(all_plans: list[SavePlan], save_to_lowest_rank: bool = Fals
     rows = [[from_write_item(item) for item in plan.items] for plan in all_plans]
     kept = _engine.dedup(rows, save_to_lowest_rank)
     return [
-        dataclasses.replace(plan, items=[plan.items[i] for i in positions])
-        for plan, positions in zip(all_plans, kept)
+        dataclasses.replace(plan, items=[plan.items[i] for i in positions]) for plan, positions in zip(all_plans, kept)
     ]

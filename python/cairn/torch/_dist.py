@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 import weakref
-from typing import Any, Optional
+from typing import Any
 
 import torch.distributed as dist
 
@@ -15,7 +15,7 @@ from ._group import Exchange
 # Seconds for a whole save or load. How long a rank may be silent is the process group's time-out.
 DEADLINE = 24 * 3600.0
 
-_groups: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+_groups: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def is_alone(no_dist: bool, operation: str) -> bool:
@@ -30,7 +30,7 @@ def is_alone(no_dist: bool, operation: str) -> bool:
     return False
 
 
-def engine_group(process_group: Optional[Any]) -> Any:
+def engine_group(process_group: Any | None) -> Any:
     """The engine's view of a process group, the same for every call: its exchanges are counted."""
     group = process_group if process_group is not None else dist.group.WORLD
     if group not in _groups:
@@ -38,7 +38,7 @@ def engine_group(process_group: Optional[Any]) -> Any:
     return _groups[group]
 
 
-def options_of(no_dist: bool, process_group: Optional[Any]) -> tuple[Optional[Any], dict[str, Any]]:
+def options_of(no_dist: bool, process_group: Any | None) -> tuple[Any | None, dict[str, Any]]:
     """The group of a save or load, and what the engine is told about it."""
     return (None, {}) if no_dist else (engine_group(process_group), {"deadline": DEADLINE})
 
@@ -48,6 +48,6 @@ def takes_kwargs(method: Any) -> bool:
     return "kwargs" in inspect.signature(method).parameters
 
 
-def rank_in(process_group: Optional[Any]) -> int:
+def rank_in(process_group: Any | None) -> int:
     """This process's rank in the group, from 0, as the engine counts."""
     return dist.get_rank(process_group)

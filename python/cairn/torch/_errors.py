@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from typing import Any
 
 from torch.distributed.checkpoint.api import CheckpointException, _wrap_exception
 
@@ -13,14 +14,14 @@ from .._errors import encode
 from .._errors import error as made_error
 
 
-class CheckpointError(CheckpointException, Error):
+class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `failures` is torch's
     """A save or load that failed on some ranks: torch's CheckpointException and cairn's Error in one.
 
-    `failures` says what happened on which rank: what the caller's own code raised there, or the engine. Unlike torch's it is an Exception, so that `except Exception`
-    catches it.
+    `failures` says what happened on which rank: what the caller's own code raised there, or the engine. Unlike
+    torch's it is an Exception, so that `except Exception` catches it.
     """
 
-    def __init__(self, error: Error, step: str, failures: Optional[dict[int, Any]] = None) -> None:
+    def __init__(self, error: Error, step: str, failures: dict[int, Any] | None = None) -> None:
         if failures is None:
             errors = error.failures or {error.rank or 0: error}
             failures = {rank: _wrapped(each) for rank, each in errors.items()}
@@ -38,7 +39,7 @@ def _wrapped(error: Error) -> Any:
     return pickle.loads(error.cause) if error.cause else _wrap_exception(error)
 
 
-def agree(group: Optional[Any], step: str, error: Optional[BaseException], seconds: float) -> None:
+def agree(group: Any | None, step: str, error: BaseException | None, seconds: float) -> None:
     """All ranks raise what any of them failed with; all of them call it."""
     failures = {} if error is None else {0: _wrap_exception(error)}
     if group is not None:

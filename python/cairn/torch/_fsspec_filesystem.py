@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from collections.abc import Iterator
+from typing import Any
 
 from fsspec.core import url_to_fs
 from torch.distributed.checkpoint.filesystem import FileSystemBase, SerializationFormat
@@ -13,17 +14,17 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase, Serializatio
 from .filesystem import FileSystem as LocalFileSystem
 from .filesystem import FileSystemReader, FileSystemWriter
 
-__all__ = ["FsspecWriter", "FsspecReader"]
+__all__ = ["FsspecReader", "FsspecWriter"]
 
 
 class FileSystem(FileSystemBase):
     """An fsspec file system, as torch's storages see one."""
 
     def __init__(self) -> None:
-        self.fs: Optional[Any] = None
+        self.fs: Any = None  # fsspec's, when the path is known
 
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
         path = os.fspath(path)
         try:
             with self.fs.open(path, mode) as stream:
@@ -34,26 +35,24 @@ class FileSystem(FileSystemBase):
             raise
 
     def _remove_half(self, path: str) -> None:
-        try:
+        with contextlib.suppress(Exception):  # the failure that led here is the one to tell
             self.fs.rm_file(path)
-        except Exception:  # noqa: BLE001 - the failure that led here is the one to tell
-            pass
 
-    def concat_path(self, path: str | os.PathLike, suffix: str) -> str | os.PathLike:
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str | os.PathLike[str]:
         return os.path.join(path, suffix)
 
-    def init_path(self, path: str | os.PathLike, **kwargs: Any) -> str | os.PathLike:
+    def init_path(self, path: str | os.PathLike[str], **kwargs: Any) -> str | os.PathLike[str]:
         self.fs, _ = url_to_fs(path, **kwargs)
         return path
 
-    def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         self.fs.rename(path, new_path)
 
-    def mkdir(self, path: str | os.PathLike) -> None:
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
         self.fs.makedirs(path, exist_ok=True)
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         if not isinstance(checkpoint_id, str):
             return False
         try:
@@ -62,19 +61,20 @@ class FileSystem(FileSystemBase):
             return False
         return True
 
-    def exists(self, path: str | os.PathLike) -> bool:
+    def exists(self, path: str | os.PathLike[str]) -> bool:
         self.fs.invalidate_cache()  # somebody else may have saved since
-        return self.fs.exists(path)
+        there: bool = self.fs.exists(path)
+        return there
 
-    def rm_file(self, path: str | os.PathLike) -> None:
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
         self.fs.rm(path)
 
-    def ls(self, path: str | os.PathLike) -> list[str]:
+    def ls(self, path: str | os.PathLike[str]) -> list[str]:
         # Names as the user writes them, with the protocol.
         self.fs.invalidate_cache()
         return [str(name) for name in self.fs.ls(path, detail=False)]
 
-    def sync_directory(self, path: str | os.PathLike) -> None:
+    def sync_directory(self, path: str | os.PathLike[str]) -> None:
         if getattr(self.fs, "local_file", False):
             LocalFileSystem().sync_directory(self.fs._strip_protocol(os.fspath(path)))
 
@@ -82,18 +82,18 @@ class FileSystem(FileSystemBase):
 class _ThroughFsspec:
     """What writer and reader share: the path, resolved again with the user's options when it changes."""
 
-    def _locate(self, path: str | os.PathLike, storage_options: dict[str, Any]) -> None:
+    def _locate(self, path: str | os.PathLike[str], storage_options: dict[str, Any]) -> None:
         self._storage_options = storage_options
-        self.fs = FileSystem()
+        self.fs: Any = FileSystem()
         self.path = self.fs.init_path(path, **storage_options)
 
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(None)  # type: ignore[misc]
         if checkpoint_id:
             self.path = self.fs.init_path(checkpoint_id, **self._storage_options)
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return FileSystem.validate_checkpoint_id(checkpoint_id)
 
 
@@ -102,13 +102,13 @@ class FsspecWriter(_ThroughFsspec, FileSystemWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: str | os.PathLike[str],
         single_file_per_rank: bool = True,
         sync_files: bool = True,
         thread_count: int = 1,
         per_thread_copy_ahead: int = 10_000_000,
         overwrite: bool = True,
-        _extensions: Optional[Any] = None,
+        _extensions: Any | None = None,
         serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
         **kwargs: Any,
     ) -> None:
@@ -128,6 +128,6 @@ class FsspecWriter(_ThroughFsspec, FileSystemWriter):
 class FsspecReader(_ThroughFsspec, FileSystemReader):
     """FileSystemReader through fsspec; further keywords go to the file system."""
 
-    def __init__(self, path: str | os.PathLike, **kwargs: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str], **kwargs: Any) -> None:
         super().__init__(path)
         self._locate(path, kwargs)

@@ -12,7 +12,7 @@ import ctypes
 import time
 import weakref
 from datetime import timedelta
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +32,7 @@ def device_of(group: Any) -> torch.device:
     return torch.device(device.type, torch.get_device_module(device.type).current_device())
 
 
-def timeout_of(process_group: Optional[Any]) -> float:
+def timeout_of(process_group: Any | None) -> float:
     """How long the group waits for a rank that is silent, in seconds."""
     from torch.distributed.distributed_c10d import _get_default_group
 
@@ -46,7 +46,7 @@ def timeout_of(process_group: Optional[Any]) -> float:
 class Exchange:
     """What python/src/group.h asks for. All ranks of the group make the same calls in the same order."""
 
-    def __init__(self, group: Optional[Any]) -> None:
+    def __init__(self, group: Any | None) -> None:
         # A group that its owner lets go is not kept alive here. The default one is None.
         self._group_of = (lambda: None) if group is None else weakref.ref(group)
         self._device = device_of(group)
@@ -57,10 +57,10 @@ class Exchange:
         self.size = dist.get_world_size(group)
 
     @property
-    def _group(self) -> Optional[Any]:
+    def _group(self) -> Any | None:
         return self._group_of()
 
-    def sign_of_life(self, root: Optional[int]) -> None:
+    def sign_of_life(self, root: int | None) -> None:
         """This rank is at work, and others wait: in a gather, or for the root's word."""
         if root is None:
             self._lengths(_AT_WORK, self._silence)

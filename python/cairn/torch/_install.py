@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Iterator
+from typing import Any
 
 from . import _objects
 

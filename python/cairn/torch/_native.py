@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
@@ -17,12 +17,13 @@ from ._errors import agree, as_checkpoint_exception
 from ._stateful import Failed, made
 from .filesystem import FileSystemReader
 
+
 class Prepared(NamedTuple):
     """A state as the engine sees it, and the question to the planner's own hooks, if it has any."""
 
     state: Any
-    resolve: Optional[Any] = None
-    error: Optional[BaseException] = None  # why there is no state
+    resolve: Any | None = None
+    error: BaseException | None = None  # why there is no state
 
 
 # The engine's planners, which remember plans: kept from save to save, as torch keeps its caches, by the class
@@ -31,7 +32,7 @@ _planners: dict[Any, Any] = {}
 
 
 def engine_planner(
-    planner: Optional[Any],
+    planner: Any | None,
     prepared: Prepared,
     process_group: Any,
     no_dist: bool,
@@ -63,7 +64,7 @@ class LazyMetadata(Metadata):
     checkpoint, and an error when that is no longer the one of `save_id`.
     """
 
-    def __init__(self, path: str, save_id: Optional[str] = None, engine: Optional[Any] = None, rank: int = 0) -> None:
+    def __init__(self, path: str, save_id: str | None = None, engine: Any | None = None, rank: int = 0) -> None:
         _fields(self).update(path=path, save_id=save_id, engine=engine, rank=rank)
 
     def _become(self) -> Metadata:
@@ -77,7 +78,7 @@ class LazyMetadata(Metadata):
         return self
 
     @staticmethod
-    def _read(path: str, save_id: Optional[str], rank: int) -> Any:
+    def _read(path: str, save_id: str | None, rank: int) -> Any:
         engine = _engine.Reader(path, not _objects.is_safe()).metadata(rank)
         if save_id not in (None, engine.save_id):
             raise RuntimeError(f"the checkpoint in {path} has been replaced since this save")
@@ -91,6 +92,7 @@ class LazyMetadata(Metadata):
         if name == "__class__":
             return object.__setattr__(self, name, value)
         setattr(self._become(), name, value)
+        return None
 
     def __eq__(self, other: object) -> bool:
         return self._become() == (other._become() if isinstance(other, LazyMetadata) else other)
@@ -106,11 +108,13 @@ class LazyMetadata(Metadata):
 
 def _fields(metadata: Metadata) -> dict[str, Any]:
     """Its own dict, whatever its class says of `__dict__`."""
-    return Metadata.__dict__["__dict__"].__get__(metadata)
+    fields: dict[str, Any] = Metadata.__dict__["__dict__"].__get__(metadata)
+    return fields
 
 
 for _field in dataclasses.fields(Metadata):
-    setattr(LazyMetadata, _field.name, property(lambda self, name=_field.name: getattr(self._become(), name)))
+    _own = property(lambda self, name=_field.name: getattr(self._become(), name))  # type: ignore[misc]
+    setattr(LazyMetadata, _field.name, _own)
 
 
 def save(
@@ -119,12 +123,12 @@ def save(
     process_group: Any,
     coordinator_rank: int,
     no_dist: bool,
-    planner: Optional[Any],
+    planner: Any | None,
     use_collectives: bool,
     report: dict[str, Any],
 ) -> Metadata:
     path = os.fspath(writer.path)
-    options = {
+    options: Any = {
         **writer.engine_options(),
         **_progress.engine_options(),
         "coordinator_rank": coordinator_rank,
@@ -139,14 +143,14 @@ def save(
     return finished(writer, path, saved, report)
 
 
-def finished(writer: Any, path: str, saved: dict[str, Any], report: dict[str, Any]) -> Metadata:
+def finished(writer: Any, path: str, saved: Any, report: dict[str, Any]) -> Metadata:
     writer.save_id = saved["save_id"]
     metadata = saved.pop("metadata")
     report.update(saved)
     return LazyMetadata(path, saved["save_id"], metadata)
 
 
-def prepare(state_dict: Any, planner: Optional[Any], alone: bool) -> Prepared:
+def prepare(state_dict: Any, planner: Any | None, alone: bool) -> Prepared:
     """What can fail on one rank alone fails in the save itself, on all ranks."""
 
     def make() -> Prepared:
@@ -157,7 +161,7 @@ def prepare(state_dict: Any, planner: Optional[Any], alone: bool) -> Prepared:
         state = _engine.State(dict(state_dict), _tensors.for_saving, _tensors.for_saving, flatten)
         return Prepared(state, _hooks_of(planner, state_dict) if _ways.save_hooks(planner) else None)
 
-    prepared = made(make, alone)
+    prepared: Prepared | Failed = made(make, alone)
     if isinstance(prepared, Failed):
         return Prepared(_engine.State({}, _tensors.for_saving, None), error=prepared.error)
     return prepared
@@ -166,7 +170,7 @@ def prepare(state_dict: Any, planner: Optional[Any], alone: bool) -> Prepared:
 def _hooks_of(planner: Any, state_dict: dict[str, Any]) -> Any:
     planner.set_up_planner(state_dict)
 
-    def resolve(fqn: str, offsets: Optional[tuple[int, ...]], sizes: Optional[tuple[int, ...]]) -> Any:
+    def resolve(fqn: str, offsets: tuple[int, ...] | None, sizes: Any) -> Any:  # both are None for an object
         if offsets is None:
             item = WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO)
             return planner.resolve_data(item).getvalue()
@@ -200,11 +204,11 @@ def load(
     process_group: Any,
     coordinator_rank: int,
     no_dist: bool,
-    planner: Optional[Any],
+    planner: Any | None,
     report: dict[str, Any],
 ) -> None:
     """Fills the tensors of the state in place and replaces its objects. What fails on one rank fails on all."""
-    options: dict[str, Any] = {
+    options: Any = {
         "coordinator_rank": coordinator_rank,
         "follow_links": not _objects.is_safe(),  # as torch does, unless the checkpoint is a stranger's
         **_progress.engine_options(),

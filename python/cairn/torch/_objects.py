@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable
 
 import torch
 
@@ -40,11 +41,7 @@ def decode(archive: bytes | io.BytesIO) -> Any:
     return torch.load(stream, weights_only=_safe)
 
 
-def is_safe() -> bool:
-    return _safe
-
-
-def unpickler(read: Callable[[], bytes]) -> Optional[Callable[[], Any]]:
+def unpickler(read: Callable[[], bytes]) -> Callable[[], Any] | None:
     """What unpickles a description as DCP does; None when only safe objects were asked for."""
     return None if _safe else lambda: pickle.loads(read())
 
@@ -78,7 +75,7 @@ def guarded(planner: Any) -> Iterator[None]:
         name = getattr(getattr(read_item, "storage_index", None), "fqn", None)
         try:
             torch.load(value, map_location="cpu", weights_only=True)
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - bytes of any kind
             message = f"more than plain data and tensors, refused with safe=True: {failure}"
             raise error("unsupported", message, name) from None
         value.seek(0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Iterator, Optional
+from typing import Any
 
 import torch.distributed as dist
 
-_bar: ContextVar[Optional["_Bar"]] = ContextVar("cairn_progress", default=None)
+_bar: ContextVar[_Bar | None] = ContextVar("cairn_progress", default=None)
 
 
 class _Bar:
@@ -17,7 +18,7 @@ class _Bar:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._drawn: Optional[Any] = None  # tqdm's bar
+        self._drawn: Any | None = None  # tqdm's bar
         self._percent = -1
 
     def __call__(self, phase: str, done: int, total: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import warnings
-from typing import Any, Optional, cast
+from typing import Any, cast
 
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlanner
@@ -26,10 +26,10 @@ def _stateful_to_state_dict(state_dict: dict[str, Any]) -> dict[str, Any]:
 def _save_state_dict(
     state_dict: dict[str, Any],
     storage_writer: Any,
-    process_group: Optional[Any] = None,
+    process_group: Any | None = None,
     coordinator_rank: int = 0,
     no_dist: bool = False,
-    planner: Optional[SavePlanner] = None,
+    planner: SavePlanner | None = None,
     use_collectives: bool = True,
 ) -> Metadata:
     reason = _ways.why_save_is_open(planner, storage_writer)
@@ -56,7 +56,7 @@ class _OpenSave:
         self.writer = writer
         self.planner = planner
         self.ranks = _DistWrapper(process_group, not no_dist, coordinator_rank)
-        self.metadata: Optional[Metadata] = None
+        self.metadata: Metadata | None = None
 
     def run(self, use_collectives: bool) -> Metadata:
         try:
@@ -109,7 +109,8 @@ class _OpenSave:
 
     def _global_plan(self, plans: list[Any]) -> list[Any]:
         plans, self.metadata = self.planner.create_global_plan(plans)
-        return self.writer.prepare_global_plan(plans)
+        prepared: list[Any] = self.writer.prepare_global_plan(plans)
+        return prepared
 
     def _write(self, mine: Any) -> Any:
         plan = self.planner.finish_plan(mine)

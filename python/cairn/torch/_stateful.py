@@ -27,7 +27,7 @@ def made(make: Callable[[], Any], alone: bool) -> Any:
     """What `make` gives, or why it failed: other ranks are to hear of it before this one stops."""
     try:
         return make()
-    except Exception as error:  # noqa: BLE001 - state_dict() of the caller's may raise anything
+    except Exception as error:
         if alone:
             raise
         return Failed(error)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional
+from typing import Any
 
 from .filesystem import FileSystemReader, FileSystemWriter
 
 
-def _storage_setup(storage: Any, checkpoint_id: str | os.PathLike | None, reader: bool = False) -> Any:
+def _storage_setup(storage: Any, checkpoint_id: str | os.PathLike[str] | None, reader: bool = False) -> Any:
     """The given storage, reset to the id if there is one; else the first kind that takes the id."""
     if storage is not None:
         if checkpoint_id is not None:
@@ -29,7 +29,7 @@ def _storage_setup(storage: Any, checkpoint_id: str | os.PathLike | None, reader
     )
 
 
-def _fsspec_kind(reader: bool) -> Optional[Any]:
+def _fsspec_kind(reader: bool) -> Any | None:
     try:
         from ._fsspec_filesystem import FsspecReader, FsspecWriter
     except ImportError:

@@ -13,13 +13,20 @@ import queue
 import re
 import threading
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint.filesystem import DEFAULT_SUFFIX, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
-from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.checkpoint.utils import _create_file_view
 
@@ -33,7 +40,7 @@ def as_planned(item: WriteItem, data: torch.Tensor) -> Any:
     """The tensor, when it is what the item says and the engine can read it; else its archive."""
     data = data.detach()
     plain = plain_copy(data)
-    planned = item.tensor_data
+    planned: Any = item.tensor_data  # not None: the item is a tensor's
     if plain is not None and plain.dtype == planned.properties.dtype and plain.size() == planned.chunk.sizes:
         return plain
     return _objects.encode(_on_cpu(data))
@@ -42,9 +49,9 @@ def as_planned(item: WriteItem, data: torch.Tensor) -> Any:
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """On the CPU, with no more memory than its own: torch.save would write all of the storage."""
     moved = tensor.detach().cpu()
-    if type(moved) is torch.Tensor and moved.layout is torch.strided:
-        if moved.untyped_storage().size() != moved.numel() * moved.itemsize:
-            moved = moved.clone()
+    plain = type(moved) is torch.Tensor and moved.layout is torch.strided
+    if plain and moved.untyped_storage().size() != moved.numel() * moved.itemsize:
+        return moved.clone()
     return moved
 
 
@@ -109,11 +116,9 @@ def _spread(items: list[WriteItem], files: int) -> list[list[WriteItem]]:
 
 
 def _write_file(writer: Any, name: str, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
-    results = []
     writer.written.append(name)  # before it is there: what is half there goes too when the save fails
     with writer.fs.create_stream(writer.fs.concat_path(writer.path, name), "wb") as stream:
-        for item in items:
-            results.append(_write_item(writer, stream, name, item, planner.resolve_data(item)))
+        results = [_write_item(writer, stream, name, item, planner.resolve_data(item)) for item in items]
         _make_durable(stream, writer.sync_files)
     return results
 
@@ -160,11 +165,12 @@ class Replaced:
     def _path(self, name: str) -> Any:
         return self.fs.concat_path(self.folder, name)
 
-    def _read(self, name: str) -> Optional[bytes]:
+    def _read(self, name: str) -> bytes | None:
         if not self.fs.exists(self._path(name)):
             return None
         with self.fs.create_stream(self._path(name), "rb") as stream:
-            return stream.read()
+            found: bytes = stream.read()
+            return found
 
     def publish(self, metadata: Metadata, save_id: str, sync: bool) -> None:
         """The new description in the place of the old, whole, and only then the old files go."""
@@ -216,7 +222,9 @@ class Replaced:
         if not hasattr(self.fs, "ls"):  # then only a name with a save's id is known to be one description's
             return {name for name in self._old_files() if name.count(".") == 1}
         others = [name for name in self._listed() if _METADATA_FILE.fullmatch(name) and name != self.name]
-        return {file for name in others for file in _files_of(_engine.parse_metadata(self._read(name), name))}
+        # Not None, for they are there; one that is gone in the meantime is a TypeError, which publish() overlooks.
+        found = (_engine.parse_metadata(cast(bytes, self._read(name)), name) for name in others)
+        return {file for each in found for file in _files_of(each)}
 
     def _sync_folder(self, sync: bool) -> None:
         sync_directory = getattr(self.fs, "sync_directory", None)

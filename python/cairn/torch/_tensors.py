@@ -5,17 +5,17 @@ A piece is `(offsets, sizes, tensor)`: where it begins in the global tensor, how
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.utils import find_state_dict_object
 
 from . import _objects
 
 try:
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import DTensor as DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 except ImportError:  # a torch without distributed
     DTensor = None  # type: ignore[assignment, misc]
@@ -23,7 +23,7 @@ except ImportError:  # a torch without distributed
 try:
     from torch.distributed.checkpoint.protocol import CheckpointableTensor
 except ImportError:  # torch 2.13 and older
-    CheckpointableTensor = None  # type: ignore[assignment, misc]
+    CheckpointableTensor = None  # type: ignore[assignment, misc, unused-ignore]
 
 
 class Piece(NamedTuple):
@@ -64,7 +64,7 @@ def refuse_partial(tensor: Any, name: str) -> None:
         )
 
 
-def pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
+def pieces_of(value: Any, name: str) -> tuple[tuple[int, ...], list[Piece]] | None:
     """(global size, pieces on this rank) of a tensor that is cut over ranks; None for anything else.
 
     A DTensor whose mesh this rank is not part of has no pieces.
@@ -87,7 +87,7 @@ def pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Pie
     return None
 
 
-def written_pieces_of(value: Any, name: str) -> Optional[tuple[tuple[int, ...], list[Piece]]]:
+def written_pieces_of(value: Any, name: str) -> tuple[tuple[int, ...], list[Piece]] | None:
     """The same for saving, where a class may have hooks for that alone."""
     cut = pieces_of(value, name)
     if cut is not None or not hasattr(value, "__create_write_items__"):
@@ -149,7 +149,7 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
-def plain_copy(tensor: torch.Tensor) -> Optional[torch.Tensor]:
+def plain_copy(tensor: torch.Tensor) -> torch.Tensor | None:
     """The same elements in a tensor the engine can read; None when there is no such tensor."""
     if is_plain(tensor):
         return tensor
@@ -234,7 +234,7 @@ class Destinations:
 
 def wait_for_streams() -> None:
     """Until the GPUs have done what the current streams were given: the engine itself waits for default ones."""
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return
     for device in range(torch.cuda.device_count()):
         stream = torch.cuda.current_stream(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,7 +35,7 @@ class BroadcastingTorchSaveReader(StorageReader):
     """
 
     def __init__(
-        self, checkpoint_id: str | os.PathLike | None = None, coordinator_rank: int = 0, *, direct: bool = False
+        self, checkpoint_id: str | os.PathLike[str] | None = None, coordinator_rank: int = 0, *, direct: bool = False
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.coordinator_rank = coordinator_rank
@@ -48,7 +48,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             raise ValueError("a BroadcastingTorchSaveReader needs a checkpoint_id: the path of the file")
         return os.fspath(self.checkpoint_id)
 
-    def why_open(self) -> Optional[str]:
+    def why_open(self) -> str | None:
         return None
 
     def engine_options(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     def _read(self, items: list[ReadItem]) -> list[Any]:
         reader = _engine.torch_save_reader(self.path)
-        stored = _convert.to_metadata(reader.metadata()).state_dict_metadata
+        stored: dict[str, Any] = _convert.to_metadata(reader.metadata()).state_dict_metadata
         made: dict[int, torch.Tensor] = {}
 
         def memory(position: int) -> torch.Tensor:
@@ -128,11 +128,11 @@ class BroadcastingTorchSaveReader(StorageReader):
         archives = reader.read([_convert.from_read_item(item) for item in items], memory, lambda position: None)
         return [archives[i] if item.type == LoadItemType.BYTE_IO else made[i] for i, item in enumerate(items)]
 
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         self.checkpoint_id = checkpoint_id
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return os.path.isfile(checkpoint_id)
 
 
@@ -140,7 +140,7 @@ class DynamicMetaLoadPlanner(DefaultLoadPlanner):
     """Takes the destination's word for what the checkpoint holds: for readers that have no metadata."""
 
     def set_up_planner(
-        self, state_dict: dict[str, Any], metadata: Optional[Metadata] = None, is_coordinator: bool = False
+        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
     ) -> None:
         super().set_up_planner(state_dict, metadata, is_coordinator)
         entries = {name: _described(value) for name, value in self.state_dict.items()}

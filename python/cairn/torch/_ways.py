@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 from .default_planner import DefaultLoadPlanner, DefaultSavePlanner
@@ -27,7 +27,7 @@ def overridden(value: Any, base: type, names: set[str]) -> list[str]:
     return sorted(found + [name for name in names if name in getattr(value, "__dict__", {})])
 
 
-def why_save_is_open(planner: Any, writer: Any) -> Optional[str]:
+def why_save_is_open(planner: Any, writer: Any) -> str | None:
     """None for a save that can be native."""
     if planner is not None:
         if not isinstance(planner, DefaultSavePlanner):
@@ -43,13 +43,14 @@ def save_hooks(planner: Any) -> bool:
     return planner is not None and bool(overridden(planner, DefaultSavePlanner, _CHEAP_SAVE_HOOKS))
 
 
-def why_load_is_open(planner: Any, reader: Any) -> Optional[str]:
+def why_load_is_open(planner: Any, reader: Any) -> str | None:
     # The engine knows what a file of torch.save holds and need not take the destination's word for it.
-    planners = (DefaultLoadPlanner, DynamicMetaLoadPlanner)
+    planners: tuple[type, ...] = (DefaultLoadPlanner, DynamicMetaLoadPlanner)
     if type(reader) is not BroadcastingTorchSaveReader:
         planners = planners[:1]
     if planner is not None and type(planner) not in planners:
         return f"the planner is a {type(planner).__qualname__}"
     if type(reader) not in (FileSystemReader, BroadcastingTorchSaveReader):
         return f"the storage reader is a {type(reader).__qualname__}"
-    return reader.why_open()
+    reason: str | None = reader.why_open()
+    return reason

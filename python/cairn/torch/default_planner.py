@@ -10,7 +10,7 @@ import dataclasses
 import io
 import logging
 from collections import ChainMap
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint import _version
@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
+    StorageMeta,
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.planner import (
@@ -52,12 +53,12 @@ from .planner_helpers import (
 logger = logging.getLogger("cairn")
 
 __all__ = [
-    "DefaultSavePlanner",
     "DefaultLoadPlanner",
-    "create_default_local_load_plan",
+    "DefaultSavePlanner",
     "create_default_global_load_plan",
-    "create_default_local_save_plan",
     "create_default_global_save_plan",
+    "create_default_local_load_plan",
+    "create_default_local_save_plan",
 ]
 
 
@@ -66,14 +67,15 @@ class DefaultSavePlanner(SavePlanner):
 
     >>> class Half(DefaultSavePlanner):
     ...     def transform_object(self, write_item, object):
-    ...         return object.half() if isinstance(object, torch.Tensor) else super().transform_object(write_item, object)
+    ...         value = super().transform_object(write_item, object)
+    ...         return value.half() if isinstance(value, torch.Tensor) else value
     """
 
     def __init__(
         self,
         flatten_state_dict: bool = True,
         flatten_sharded_tensors: bool = True,
-        dedup_replicated_tensors: Optional[bool] = None,
+        dedup_replicated_tensors: bool | None = None,
         dedup_save_to_lowest_rank: bool = False,
         enable_plan_caching: bool = False,
     ) -> None:
@@ -87,10 +89,12 @@ class DefaultSavePlanner(SavePlanner):
         self.dedup_save_to_lowest_rank = dedup_save_to_lowest_rank
         self._enable_plan_caching = enable_plan_caching
         self._cached_plans_key = type(self).__name__
-        self._pending_plan: Optional[SavePlan] = None
+        self._pending_plan: SavePlan | None = None
         self.mappings: dict[str, Any] = {}
 
-    def set_up_planner(self, state_dict, storage_meta=None, is_coordinator: bool = False) -> None:
+    def set_up_planner(
+        self, state_dict: dict[str, Any], storage_meta: StorageMeta | None = None, is_coordinator: bool = False
+    ) -> None:
         if self.flatten_state_dict:
             state_dict, self.mappings = flatten_state_dict(state_dict)
         if self.flatten_sharded_tensors:
@@ -165,7 +169,8 @@ class DefaultSavePlanner(SavePlanner):
         return new_plan
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
-        return self.transform_object(write_item, self.lookup_object(write_item.index))
+        data: torch.Tensor | io.BytesIO = self.transform_object(write_item, self.lookup_object(write_item.index))
+        return data
 
     def lookup_object(self, index: MetadataIndex) -> Any:
         """The entry an item comes from; its piece, when it is a tensor cut over ranks."""
@@ -194,7 +199,9 @@ class DefaultLoadPlanner(LoadPlanner):
         self.original_state_dict = {}
         self.mappings = {}
 
-    def set_up_planner(self, state_dict, metadata: Optional[Metadata] = None, is_coordinator: bool = False) -> None:
+    def set_up_planner(
+        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
+    ) -> None:
         _init_state_dict(state_dict)
         self.original_state_dict = state_dict
         if self.flatten_sharded_tensors:
@@ -214,6 +221,7 @@ class DefaultLoadPlanner(LoadPlanner):
 
     def _look_for_old_keys(self) -> None:
         """torch 2.3 and older kept a dict without tensors as one entry: such a checkpoint is read that way."""
+        assert self.metadata is not None  # create_local_plan has looked
         absent = set(self.metadata.state_dict_metadata) - set(self.state_dict)
         if not absent:
             return
@@ -245,7 +253,8 @@ class DefaultLoadPlanner(LoadPlanner):
         pass
 
     def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
-        return find_state_dict_object(self.state_dict, index)
+        found: torch.Tensor = find_state_dict_object(self.state_dict, index)
+        return found
 
     def transform_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> torch.Tensor:
         for dim, (offset, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths)):
@@ -257,7 +266,7 @@ class DefaultLoadPlanner(LoadPlanner):
 class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     """Builds the state from the checkpoint: all of it, or what `keys` name (flat names or the begin of paths)."""
 
-    def __init__(self, keys: Optional[set[str] | str] = None, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, keys: set[str] | str | None = None, *args: Any, **kwargs: Any) -> None:
         self.keys = {keys} if isinstance(keys, str) else keys
         super().__init__(*args, **kwargs)
 
@@ -268,7 +277,9 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
         steps = [str(step) for step in path]
         return any(".".join(steps[: i + 1]) in self.keys for i in range(len(steps)))
 
-    def set_up_planner(self, state_dict, metadata: Optional[Metadata] = None, is_coordinator: bool = False) -> None:
+    def set_up_planner(
+        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
+    ) -> None:
         if state_dict:
             raise AssertionError("the state must be empty: it is built from the checkpoint")
         if metadata is None:
@@ -316,12 +327,13 @@ def create_default_global_save_plan(
                 entries[fqn] = BytesStorageMetadata()
                 items.append(item)
                 continue
-            data = item.tensor_data
+            data: Any = item.tensor_data  # not None: the item is a tensor's
             entry = entries.setdefault(fqn, TensorStorageMetadata(data.properties, data.size, []))
             if rewrite_index_hints:
                 index = dataclasses.replace(item.index, index=len(entry.chunks))
-                item = dataclasses.replace(item, index=index)
-            items.append(item)
+                items.append(dataclasses.replace(item, index=index))
+            else:
+                items.append(item)
             entry.chunks.append(data.chunk)
         plans.append(dataclasses.replace(plan, items=items))
     return plans, Metadata(entries)
@@ -378,7 +390,7 @@ def _validate_global_plan(global_plan: list[SavePlan], metadata: Metadata) -> li
     for fqn, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata) or len(entry.size) == 0:
             continue
-        boxes = [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks]
+        boxes: list[_engine.Chunk] = [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks]
         found = _engine.cover_problem(tuple(entry.size), boxes)
         if found is None or (found[0] == "hole" and len(global_plan) <= 1):
             continue

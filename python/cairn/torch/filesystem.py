@@ -13,9 +13,10 @@ import os
 import threading
 import uuid
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -41,47 +42,47 @@ from .._errors import error as make_error
 from . import _convert, _objects, _streams
 from ._tensors import is_plain
 
-__all__ = ["FileSystemWriter", "FileSystemReader", "FileSystem", "FileSystemBase", "SerializationFormat"]
+__all__ = ["FileSystem", "FileSystemBase", "FileSystemReader", "FileSystemWriter", "SerializationFormat"]
 
 
 class FileSystem(FileSystemBase):
     """The local file system. The engine does without it; it is here for who asks `writer.fs`."""
 
     @contextmanager
-    def create_stream(self, path: str | os.PathLike, mode: str) -> Iterator[io.IOBase]:
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
         with open(path, mode) as stream:
-            yield stream
+            yield cast(io.IOBase, stream)
 
-    def concat_path(self, path: str | os.PathLike, suffix: str) -> str | os.PathLike:
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str | os.PathLike[str]:
         return Path(path) / suffix
 
-    def init_path(self, path: str | os.PathLike) -> str | os.PathLike:
+    def init_path(self, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
         return path if isinstance(path, Path) else Path(path)
 
-    def rename(self, path: str | os.PathLike, new_path: str | os.PathLike) -> None:
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         os.replace(path, new_path)
 
-    def mkdir(self, path: str | os.PathLike) -> None:
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
         os.makedirs(path, exist_ok=True)
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         if isinstance(checkpoint_id, Path):
             return True
         if "://" in str(checkpoint_id):
             return False
         return any(parent.exists() and os.access(parent, os.W_OK) for parent in Path(checkpoint_id).parents)
 
-    def exists(self, path: str | os.PathLike) -> bool:
+    def exists(self, path: str | os.PathLike[str]) -> bool:
         return os.path.exists(path)
 
-    def rm_file(self, path: str | os.PathLike) -> None:
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
         os.remove(path)
 
-    def ls(self, path: str | os.PathLike) -> list[str]:
+    def ls(self, path: str | os.PathLike[str]) -> list[str]:
         return [str(each) for each in Path(path).iterdir()]
 
-    def sync_directory(self, path: str | os.PathLike) -> None:
+    def sync_directory(self, path: str | os.PathLike[str]) -> None:
         """After it the names in the directory are as durable as the files."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -97,7 +98,7 @@ class _Prefix(_StoragePrefix):
     save_id: str = ""
 
 
-class _Results(list):
+class _Results(list[WriteResult]):
     """A rank's WriteResults, and the engine's checksums of its files beside them."""
 
     attachment: bytes = b""
@@ -112,14 +113,14 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: str | os.PathLike[str],
         single_file_per_rank: bool = True,
         sync_files: bool = True,
         thread_count: int = 1,
         per_thread_copy_ahead: int = 10_000_000,
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
-        _extensions: Optional[Any] = None,
+        _extensions: Any | None = None,
         serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
     ) -> None:
         BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
@@ -132,21 +133,21 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.thread_count = thread_count
         self.per_thread_copy_ahead = per_thread_copy_ahead
         self.overwrite = overwrite
-        self.serialization_format = serialization_format
+        self.serialization_format: SerializationFormat = serialization_format
         self.transforms = _StorageWriterTransforms(_extensions)
         self.save_id = uuid.uuid4().hex
         self._is_used = False
         self.is_coordinator = True
-        self.rank: Optional[int] = None
+        self.rank: int | None = None
         self.use_collectives = True
-        self._engine_writer: Optional[Any] = None
-        self._replaced: Optional[_streams.Replaced] = None
+        self._engine_writer: Any = None  # _engine.Writer, while a save is under way
+        self._replaced: _streams.Replaced | None = None
         self.written: list[str] = []  # files of this rank that may be there, of a save through streams
-        self._finished_writer: Optional[Any] = None
+        self._finished_writer: Any | None = None
 
     # What the engine needs to do all by itself.
 
-    def why_open(self) -> Optional[str]:
+    def why_open(self) -> str | None:
         """Why the engine cannot write this checkpoint on its own; None when it can."""
         if type(self.fs) is not FileSystem:
             return f"the file system is a {type(self.fs).__qualname__}"
@@ -155,7 +156,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
             return f"the transform {foreign[0].get_descriptor()} is written in Python"
         return None if self.single_file_per_rank else "every item has a file of its own"
 
-    def engine_options(self) -> dict[str, Any]:
+    def engine_options(self) -> _engine.WriteOptions:
         return {
             "overwrite": self.overwrite,
             "durable": self.sync_files,
@@ -165,7 +166,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
 
     # The steps of a save, as torch's StorageWriter names them.
 
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id:
             self.path = self.fs.init_path(checkpoint_id)
         self.save_id = uuid.uuid4().hex
@@ -179,7 +180,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
     def _metadata_name(self) -> str:
         return _metadata_fn if self.use_collectives else f"__{self.rank}{_metadata_fn}"
 
-    def _metadata_path(self) -> str | os.PathLike:
+    def _metadata_path(self) -> str | os.PathLike[str]:
         return self.fs.concat_path(self.path, self._metadata_name())
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -217,7 +218,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
         self.save_id = getattr(plan.storage_data, "save_id", "") or self.save_id
         self._is_used = True
         if self.why_open() is None:
-            results = self._write_by_engine(plan, planner)
+            results: list[WriteResult] = self._write_by_engine(plan, planner)
         else:
             results = _streams.write(self, plan, planner)
         future: Future[list[WriteResult]] = Future()
@@ -243,7 +244,7 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
     def _set_up_engine(self, rank: int) -> None:
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         # Whether it may be overwritten was asked when the plan was prepared.
-        options = {**self.engine_options(), "overwrite": True}
+        options: _engine.WriteOptions = {**self.engine_options(), "overwrite": True}
         self._engine_writer = _engine.Writer(os.fspath(self.path), options)
         self._engine_writer.set_up(self.save_id, rank, max(world, 1), self.is_coordinator, self.use_collectives)
 
@@ -286,33 +287,33 @@ class FileSystemWriter(StorageWriter, BlockingAsyncStager):
             if names and not self._find_replaced().is_published(self.save_id):
                 _streams.remove(self.fs, self.path, names)
 
-    def storage_meta(self) -> Optional[StorageMeta]:
+    def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
 
     @property
-    def checkpoint_id(self) -> str | os.PathLike:
+    def checkpoint_id(self) -> str | os.PathLike[str]:
         return self.path
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return FileSystem.validate_checkpoint_id(checkpoint_id)
 
 
 class FileSystemReader(StorageReader):
     """Reads a checkpoint of a directory, torch's or cairn's: the bytes that are needed, in parallel, verified."""
 
-    def __init__(self, path: str | os.PathLike, _extension_registry: Optional[ExtensionRegistry] = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], _extension_registry: ExtensionRegistry | None = None) -> None:
         super().__init__()
         self.fs: FileSystemBase = FileSystem()
         self.path = self.fs.init_path(path)
         self.storage_data: dict[Any, Any] = {}
         self.load_id = uuid.uuid4().hex
         self.transforms = _StorageReaderTransforms(_extension_registry)
-        self._engine_reader: Optional[Any] = None
-        self._own_places: Optional[dict[Any, Any]] = None  # what the engine read, if the engine did
+        self._engine_reader: Any = None  # _engine.Reader, when it has read the metadata
+        self._own_places: dict[Any, Any] | None = None  # what the engine read, if the engine did
         self._registry = _extension_registry
 
-    def why_open(self) -> Optional[str]:
+    def why_open(self) -> str | None:
         if type(self.fs) is not FileSystem:
             return f"the file system is a {type(self.fs).__qualname__}"
         return None if self._registry is None else "there is a registry of extensions"
@@ -320,7 +321,7 @@ class FileSystemReader(StorageReader):
     def engine_options(self) -> dict[str, Any]:
         return {}
 
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         self.storage_data = {}
         self._engine_reader = None
         self._own_places = None
@@ -338,7 +339,8 @@ class FileSystemReader(StorageReader):
 
         def bytes_of_file() -> bytes:
             with self.fs.create_stream(path, "rb") as stream:
-                return stream.read()
+                read: bytes = stream.read()
+                return read
 
         unpickle = _objects.unpickler(bytes_of_file)
         try:
@@ -357,6 +359,7 @@ class FileSystemReader(StorageReader):
             metadata = unpickle()
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
+        assert metadata.storage_meta is not None
         metadata.storage_meta.load_id = self.load_id
         return metadata
 
@@ -422,9 +425,9 @@ class FileSystemReader(StorageReader):
                 planner.load_bytes(item, io.BytesIO(archives[position]))
 
     @property
-    def checkpoint_id(self) -> str | os.PathLike:
+    def checkpoint_id(self) -> str | os.PathLike[str]:
         return self.path
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return isinstance(checkpoint_id, Path) or "://" not in str(checkpoint_id)

@@ -33,7 +33,7 @@ class FormatMode(Enum):
     DCP_TO_TORCH = "dcp_to_torch"
 
 
-def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike, torch_save_path: str | os.PathLike) -> None:
+def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike[str], torch_save_path: str | os.PathLike[str]) -> None:
     """Writes a DCP checkpoint as one torch.save file, in little memory. A file that is there is replaced."""
     try:
         convert(dcp_checkpoint_dir, torch_save_path, to="torch", overwrite=True)
@@ -43,7 +43,7 @@ def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike, torch_save_path: st
         _dcp_to_torch_save(dcp_checkpoint_dir, torch_save_path)  # tensors that only Python can put together
 
 
-def torch_save_to_dcp(torch_save_path: str | os.PathLike, dcp_checkpoint_dir: str | os.PathLike) -> None:
+def torch_save_to_dcp(torch_save_path: str | os.PathLike[str], dcp_checkpoint_dir: str | os.PathLike[str]) -> None:
     """Writes a torch.save file as a DCP checkpoint, in little memory. A checkpoint that is there is replaced."""
     try:
         convert(torch_save_path, dcp_checkpoint_dir, to="dcp", overwrite=True)

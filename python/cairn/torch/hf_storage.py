@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint.filesystem import SerializationFormat, _StorageInfo
@@ -39,7 +39,7 @@ from . import _convert, _hf_utils, _streams
 from ._consolidate_hf_safetensors import consolidate_safetensors_files
 from .filesystem import FileSystem, FileSystemReader, FileSystemWriter, _Results
 
-__all__ = ["HuggingFaceStorageWriter", "HuggingFaceStorageReader"]
+__all__ = ["HuggingFaceStorageReader", "HuggingFaceStorageWriter"]
 
 
 def _done(value: Any) -> Future[Any]:
@@ -59,7 +59,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
     def __init__(
         self,
         path: str,
-        fqn_to_index_mapping: Optional[dict[str, int]] = None,
+        fqn_to_index_mapping: dict[str, int] | None = None,
         thread_count: int = 1,
         save_distributed: bool = False,
         enable_consolidation: bool = False,
@@ -71,21 +71,21 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         self.save_distributed = save_distributed
         self.enable_consolidation = enable_consolidation
         self.thread_count_consolidation = thread_count_consolidation
-        self.consolidated_output_path: Optional[str] = None
+        self.consolidated_output_path: str | None = None
         self._set_path(path)
 
-    def _set_path(self, path: str | os.PathLike) -> None:
+    def _set_path(self, path: str | os.PathLike[str]) -> None:
         self.path = self.fs.init_path(path)
         if self.enable_consolidation:
             self.consolidated_output_path = str(self.path)
             self.path = self.fs.concat_path(self.path, _hf_utils.SHARDED_DIR_NAME)
 
-    def reset(self, checkpoint_id: str | os.PathLike | None = None) -> None:
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset()
         if checkpoint_id:
             self._set_path(checkpoint_id)
 
-    def why_open(self) -> Optional[str]:
+    def why_open(self) -> str | None:
         return "the storage is Hugging Face's"
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -133,7 +133,8 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         items = plan.items
 
         def resolve(position: int) -> Any:
-            return _streams.as_planned(items[position], planner.resolve_data(items[position]))
+            data: Any = planner.resolve_data(items[position])  # a tensor: prepare_local_plan refuses objects
+            return _streams.as_planned(items[position], data)
 
         places, attachment = self._engine_writer.write([_convert.from_write_item(item) for item in items], resolve)
         results = _Results()
@@ -144,8 +145,8 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         results.attachment = attachment
         return _done(results)
 
-    def _set_up_hf(self, mapping: Optional[dict[str, int]], sharded: bool, rank: int, count: int) -> None:
-        options = {"files_per_rank": self.thread_count if self.thread_count > 1 else 0}
+    def _set_up_hf(self, mapping: dict[str, int] | None, sharded: bool, rank: int, count: int) -> None:
+        options: _engine.WriteOptions = {"files_per_rank": self.thread_count if self.thread_count > 1 else 0}
         self._engine_writer = _engine.hf_writer(os.fspath(self.path), mapping or {}, sharded, options)
         self._engine_writer.set_up(self.save_id, rank, count, self.is_coordinator, True)
 
@@ -168,7 +169,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
             )
 
     def _split_by_storage_plan(
-        self, storage_plan: Optional[dict[str, int]], items: list[WriteItem]
+        self, storage_plan: dict[str, int] | None, items: list[WriteItem]
     ) -> dict[int, list[WriteItem]]:
         """Items by the number of their file."""
         if storage_plan is None:
@@ -193,13 +194,13 @@ class HuggingFaceStorageReader(FileSystemReader):
         super().__init__(path=path)
         self.thread_count = thread_count
 
-    def why_open(self) -> Optional[str]:
+    def why_open(self) -> str | None:
         return "the storage is Hugging Face's"
 
     def _open_engine(self) -> Any:
         return _engine.hf_reader(os.fspath(self.path))
 
-    def read_metadata(self) -> Metadata:  # type: ignore[override]
+    def read_metadata(self) -> Metadata:
         is_own = type(self.fs) is FileSystem and "ls" not in vars(self.fs)
         metadata = self._engine_metadata() if is_own else self._listed_metadata()
         metadata.storage_meta = StorageMeta(load_id=self.load_id)
@@ -208,7 +209,7 @@ class HuggingFaceStorageReader(FileSystemReader):
     def _engine_metadata(self) -> Metadata:
         self._engine_reader = self._open_engine()
         found = self._engine_reader.metadata()
-        entries = {row[0]: _convert.to_entry(row) for row in found.entries()}
+        entries: dict[str, Any] = {row[0]: _convert.to_entry(row) for row in found.entries()}
         places = {}
         for row in found.places():
             fqn, offset, _, file = row[:4]
@@ -227,12 +228,13 @@ class HuggingFaceStorageReader(FileSystemReader):
         self._engine_reader, self._own_places = None, None
         entries: dict[str, Any] = {}
         places: dict[MetadataIndex, Any] = {}
-        for path in self.fs.ls(self.path):
+        fs: Any = self.fs  # a FileSystemBase need not have `ls`; one that lists files does
+        for path in fs.ls(self.path):
             if not path.endswith(_hf_utils.SUFFIX):
                 continue
             with safe_open(path, framework="pt") as file:
                 sharding = json.loads((file.metadata() or {}).get(_hf_utils.CUSTOM_METADATA_KEY) or "{}")
-                for fqn in file.keys():
+                for fqn in file.keys():  # noqa: SIM118 - it is no dict
                     shape, dtype = file.get_slice(fqn).get_shape(), _getdtype(file.get_slice(fqn).get_dtype())
                     begin = sharding[fqn][_hf_utils.SAVED_OFFSETS_KEY] if sharding else [0] * len(shape)
                     self._add_chunk(entries, fqn, dtype, ChunkStorageMetadata(torch.Size(begin), torch.Size(shape)))
@@ -279,4 +281,5 @@ class HuggingFaceStorageReader(FileSystemReader):
     def _stored(self, f: Any, req: ReadItem) -> torch.Tensor:
         """What an open file has for an item."""
         box = tuple(slice(begin, begin + length) for begin, length in zip(req.storage_offsets, req.lengths))
-        return f.get_slice(req.storage_index.fqn)[box]
+        stored: torch.Tensor = f.get_slice(req.storage_index.fqn)[box]
+        return stored

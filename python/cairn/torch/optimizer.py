@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardMetadata
+from torch.distributed._shard.metadata import ShardMetadata
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed._shard.sharded_tensor.metadata import ShardedTensorMetadata
 from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as ShardTensorProperties
+from torch.distributed._shard.sharded_tensor.shard import Shard
 from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -37,7 +39,7 @@ def load_sharded_optimizer_state_dict(
     model_state_dict: dict[str, Any],
     optimizer_key: str,
     storage_reader: StorageReader,
-    planner: Optional[LoadPlanner] = None,
+    planner: LoadPlanner | None = None,
 ) -> dict[str, Any]:
     """The entries of a checkpoint below `optimizer_key`, as a new state: tensors of one element and objects whole,
     other tensors cut.
@@ -91,7 +93,7 @@ def _entries(metadata: Metadata, key: str) -> Iterator[tuple[str, Any, Any]]:
 class _Displaced:
     """The rank's shards of a tensor, at other offsets than the ShardedTensor they belong to says."""
 
-    def __init__(self, size: torch.Size, pieces: list[tuple[Sequence[int], torch.Tensor]]) -> None:
+    def __init__(self, size: torch.Size, pieces: Sequence[tuple[Sequence[int], torch.Tensor]]) -> None:
         self._size = size
         self._pieces = pieces
 
@@ -111,7 +113,7 @@ class _Cuts:
     def __init__(self, model_state_dict: dict[str, Any]) -> None:
         self._dtensors = {name: value for name, value in model_state_dict.items() if isinstance(value, DTensor)}
         self._outer: dict[str, Shard] = {}  # the shard that holds an inner ShardedTensor
-        self.inner_group: Optional[Any] = None
+        self.inner_group: Any | None = None
         for name, value in model_state_dict.items():
             _require_flat(value)
             if not isinstance(value, ShardedTensor) or not value.local_shards():
@@ -178,13 +180,11 @@ class _Cuts:
             stride=parameter.stride(),
         )
 
-    def _by_rows(
-        self, stored: TensorStorageMetadata, size: torch.Size, group: Any, keep_empty: bool
-    ) -> ShardedTensor:
+    def _by_rows(self, stored: TensorStorageMetadata, size: torch.Size, group: Any, keep_empty: bool) -> ShardedTensor:
         """A ShardedTensor over a group, in parts as torch.chunk makes them, made without a word to the others."""
         ranks = dist.get_process_group_ranks(group)
         length = math.ceil(size[0] / len(ranks))
-        shards = []
+        shards: list[Any] = []  # ShardMetadata, each with a placement
         for i, rank in enumerate(ranks):
             rows = min(length, max(size[0] - length * i, 0))
             if rows > 0 or keep_empty:

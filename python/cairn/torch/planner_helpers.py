@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
-from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -73,7 +74,8 @@ def _create_write_items(fqn: str, object: Any) -> list[WriteItem]:
     if DTensor is not None and isinstance(object, DTensor):
         refuse_partial(object, fqn)
     if hasattr(object, "__create_write_items__"):
-        return object.__create_write_items__(fqn, object)
+        items: list[WriteItem] = object.__create_write_items__(fqn, object)
+        return items
     if isinstance(object, ShardedTensor):
         return [_create_write_item_for_shard(fqn, object, shard.metadata) for shard in object.local_shards()]
     if isinstance(object, torch.Tensor):
@@ -100,7 +102,9 @@ def _create_default_metadata_only_plan(state_dict: dict[str, Any]) -> SavePlan:
 # --- what is read ---
 
 
-def _create_read_item_for_byteio(dest_index, dest_offset, storage_index, storage_offset, length) -> ReadItem:
+def _create_read_item_for_byteio(
+    dest_index: MetadataIndex, dest_offset: int, storage_index: MetadataIndex, storage_offset: int, length: int
+) -> ReadItem:
     return ReadItem(
         type=LoadItemType.BYTE_IO,
         dest_index=dest_index,
@@ -111,7 +115,13 @@ def _create_read_item_for_byteio(dest_index, dest_offset, storage_index, storage
     )
 
 
-def _create_read_item_for_tensor(dest_index, dest_offsets, storage_index, storage_offsets, lengths) -> ReadItem:
+def _create_read_item_for_tensor(
+    dest_index: MetadataIndex,
+    dest_offsets: Sequence[int],
+    storage_index: MetadataIndex,
+    storage_offsets: Sequence[int],
+    lengths: Sequence[int],
+) -> ReadItem:
     return ReadItem(
         type=LoadItemType.TENSOR,
         dest_index=dest_index,
@@ -129,7 +139,7 @@ def create_read_items_for_chunk_list(
     if not local_chunks or not checkpoint_md.chunks:
         return []
 
-    def boxes(chunks: list[ChunkStorageMetadata]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def boxes(chunks: list[ChunkStorageMetadata]) -> list[_engine.Chunk]:
         return [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks]
 
     items = []
@@ -137,22 +147,19 @@ def create_read_items_for_chunk_list(
     for wanted, stored, dest_offsets, storage_offsets, lengths in shared:
         dest_index = MetadataIndex(fqn, local_chunks[wanted].offsets, wanted)
         storage_index = MetadataIndex(fqn, checkpoint_md.chunks[stored].offsets, stored)
-        items.append(
-            _create_read_item_for_tensor(dest_index, dest_offsets, storage_index, storage_offsets, lengths)
-        )
+        items.append(_create_read_item_for_tensor(dest_index, dest_offsets, storage_index, storage_offsets, lengths))
     return items
 
 
 def _create_chunk_list(tensor: Any) -> list[ChunkStorageMetadata]:
     if hasattr(tensor, "__create_chunk_list__"):
-        return tensor.__create_chunk_list__()
+        chunks: list[ChunkStorageMetadata] = tensor.__create_chunk_list__()
+        return chunks
     if isinstance(tensor, ShardedTensor):
         return [_chunk_for_shard(shard.metadata) for shard in tensor.local_shards()]
     if isinstance(tensor, torch.Tensor):
         return [_create_chunk_from_tensor(tensor)]
-    raise ValueError(
-        f"Unsupported Type, expecting one of [Tensor, DTensor, ShardedTensor] ,but got {type(tensor)}"
-    )
+    raise ValueError(f"Unsupported Type, expecting one of [Tensor, DTensor, ShardedTensor] ,but got {type(tensor)}")
 
 
 def _create_read_items(fqn: str, md: Any, obj: Any) -> list[ReadItem]:
@@ -229,7 +236,10 @@ def _init_state_dict(state_dict: dict[str, Any]) -> Any:
 
 
 def _iterate_state_dict(
-    iter_object: Any, dtensor_func: Callable, sharded_tensor_func: Callable, tensor_func: Callable
+    iter_object: Any,
+    dtensor_func: Callable[[Any], Any],
+    sharded_tensor_func: Callable[[Any], Any],
+    tensor_func: Callable[[Any], Any],
 ) -> Any:
     def visit(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata
@@ -40,10 +40,11 @@ class QuantizedHuggingFaceStorageReader(HuggingFaceStorageReader):
     def _open_engine(self) -> Any:
         return _engine.hf_reader(os.fspath(self.path), _ENGINE_TYPES.get(self.target_dtype, "float32"), self.block_size)
 
-    def read_metadata(self) -> Metadata:  # type: ignore[override]
+    def read_metadata(self) -> Metadata:
         metadata = super().read_metadata()
         if self._engine_reader is None:
             self._load_quantization_metadata()
+        entry: Any  # there are only tensors
         for fqn, entry in metadata.state_dict_metadata.items():
             if self._engine_reader is None and fqn.endswith("_blocks"):
                 self._tensor_full_shapes[fqn + "_quantized"] = entry.size
@@ -89,11 +90,11 @@ class QuantizedHuggingFaceStorageReader(HuggingFaceStorageReader):
         if file is None:
             raise ValueError(f"Scale tensor {name} not found in weight_map")
         if file == self._weight_map.get(fqn):
-            return f.get_tensor(name)
+            return cast(torch.Tensor, f.get_tensor(name))
         from safetensors import safe_open
 
         with safe_open(Path(self.path) / file, framework="pt", device="cpu") as other:
-            return other.get_tensor(name)
+            return cast(torch.Tensor, other.get_tensor(name))
 
     def _made(self, shape: Any) -> torch.Tensor:
         return torch.empty(shape, dtype=self.target_dtype if self.target_dtype in _ENGINE_TYPES else torch.float32)

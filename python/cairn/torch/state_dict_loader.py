@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Optional
+from typing import Any
 
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlanner
@@ -18,16 +18,16 @@ from ._stateful import Failed, is_stateful, made
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 
-__all__ = ["load_state_dict", "load"]
+__all__ = ["load", "load_state_dict"]
 
 
 def load_state_dict(
     state_dict: dict[str, Any],
     storage_reader: Any,
-    process_group: Optional[Any] = None,
+    process_group: Any | None = None,
     coordinator_rank: int = 0,
     no_dist: bool = False,
-    planner: Optional[LoadPlanner] = None,
+    planner: LoadPlanner | None = None,
 ) -> None:
     """Deprecated in torch: `load`, without expanding Stateful objects and with a coordinator of choice."""
     warnings.warn("'load_state_dict' is deprecated; please use 'load' instead.", FutureWarning, stacklevel=2)
@@ -36,14 +36,14 @@ def load_state_dict(
         _load_state_dict(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
 
 
-@_api_bc_check
+@_api_bc_check  # type: ignore[untyped-decorator]
 def load(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | os.PathLike | None = None,
-    storage_reader: Optional[Any] = None,
-    planner: Optional[LoadPlanner] = None,
-    process_group: Optional[Any] = None,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_reader: Any | None = None,
+    planner: LoadPlanner | None = None,
+    process_group: Any | None = None,
     no_dist: bool = False,
     progress: bool = False,
 ) -> None:
@@ -77,9 +77,9 @@ def load(
 def _load_state_dict_from_keys(
     keys: set[str] | str | None = None,
     *,
-    checkpoint_id: str | os.PathLike | None = None,
-    storage_reader: Optional[Any] = None,
-    process_group: Optional[Any] = None,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_reader: Any | None = None,
+    process_group: Any | None = None,
 ) -> dict[str, Any]:
     """A new state with all of a checkpoint, or what `keys` name: flat names, or the beginnings of paths."""
     alone = _dist.is_alone(False, "load")
@@ -94,10 +94,10 @@ def _load_state_dict_from_keys(
 def _load_state_dict(
     state_dict: dict[str, Any],
     storage_reader: Any,
-    process_group: Optional[Any] = None,
+    process_group: Any | None = None,
     coordinator_rank: int = 0,
     no_dist: bool = False,
-    planner: Optional[LoadPlanner] = None,
+    planner: LoadPlanner | None = None,
 ) -> None:
     reason = _ways.why_load_is_open(planner, storage_reader)
     with reporting("load", getattr(storage_reader, "checkpoint_id", None)) as report:
@@ -136,14 +136,15 @@ class _OpenLoad:
     def _metadata(self) -> Metadata:
         """The checkpoint's description, or this rank's own where nobody coordinated the save."""
         try:
-            return self.reader.read_metadata()
+            metadata: Metadata = self.reader.read_metadata()
+            return metadata
         except Exception as error:  # noqa: BLE001 - a user's reader may raise anything
             first = error
         there_is_one = isinstance(first, Error) and first.code != "not_found"
-        if there_is_one or isinstance(first, Error) and not _dist.takes_kwargs(self.reader.read_metadata):
+        if there_is_one or (isinstance(first, Error) and not _dist.takes_kwargs(self.reader.read_metadata)):
             raise first  # it says more than that there is none
         logger.info("Global metadata is not found. Falling back to rank local metadata.")
-        second: Optional[BaseException] = None
+        second: BaseException | None = None
         if _dist.takes_kwargs(self.reader.read_metadata):
             try:
                 metadata = self.reader.read_metadata(rank=self.ranks.rank)
@@ -169,7 +170,8 @@ class _OpenLoad:
         return self.reader.prepare_local_plan(self.planner.create_local_plan())
 
     def _global_plan(self, plans: list[Any]) -> list[Any]:
-        return self.reader.prepare_global_plan(self.planner.create_global_plan(plans))
+        prepared: list[Any] = self.reader.prepare_global_plan(self.planner.create_global_plan(plans))
+        return prepared
 
     def _read(self, mine: Any) -> None:
         plan = self.planner.finish_plan(mine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from concurrent.futures import Future
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,16 +19,16 @@ from ._saving import _save_state_dict, _stateful_to_state_dict
 from ._stateful import made
 from ._storage_utils import _storage_setup
 
-__all__ = ["save_state_dict", "save", "async_save", "AsyncCheckpointerType", "AsyncSaveResponse"]
+__all__ = ["AsyncCheckpointerType", "AsyncSaveResponse", "async_save", "save", "save_state_dict"]
 
 
 def save_state_dict(
     state_dict: dict[str, Any],
     storage_writer: Any,
-    process_group: Optional[Any] = None,
+    process_group: Any | None = None,
     coordinator_rank: int = 0,
     no_dist: bool = False,
-    planner: Optional[SavePlanner] = None,
+    planner: SavePlanner | None = None,
 ) -> Metadata:
     """Deprecated in torch: `save`, without expanding Stateful objects and with a coordinator of choice."""
     warnings.warn("'save_state_dict' is deprecated; please use 'save' instead.", FutureWarning, stacklevel=2)
@@ -37,14 +37,14 @@ def save_state_dict(
         return _save_state_dict(state_dict, storage_writer, process_group, coordinator_rank, no_dist, planner)
 
 
-@_api_bc_check
+@_api_bc_check  # type: ignore[untyped-decorator]
 def save(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | os.PathLike | None = None,
-    storage_writer: Optional[Any] = None,
-    planner: Optional[SavePlanner] = None,
-    process_group: Optional[Any] = None,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: Any | None = None,
+    planner: SavePlanner | None = None,
+    process_group: Any | None = None,
     no_dist: bool = False,
     use_collectives: bool = True,
     progress: bool = False,
@@ -70,19 +70,19 @@ def save(
         )
 
 
-@_api_bc_check
+@_api_bc_check  # type: ignore[untyped-decorator]
 def async_save(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | os.PathLike | None = None,
-    storage_writer: Optional[Any] = None,
-    planner: Optional[SavePlanner] = None,
-    process_group: Optional[Any] = None,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: Any | None = None,
+    planner: SavePlanner | None = None,
+    process_group: Any | None = None,
     async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
-    async_stager: Optional[Any] = None,
+    async_stager: Any | None = None,
     no_dist: bool = False,
     use_collectives: bool = True,
-) -> Future | AsyncSaveResponse:
+) -> Future[Any] | AsyncSaveResponse:
     """Takes a snapshot of the state and saves it in the background; the state may change when it returns.
 
     Returns a `concurrent.futures.Future` of the Metadata (an `AsyncSaveResponse` of two futures when the stager
@@ -96,8 +96,7 @@ def async_save(
         group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
         if torch.device("cpu") not in group._device_types:
             raise AssertionError(
-                "A CPU backend must be enabled for async save; try initializing process group with "
-                "'cpu:gloo,cuda:nccl'"
+                "A CPU backend must be enabled for async save; try initializing process group with 'cpu:gloo,cuda:nccl'"
             )
     storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
     alone = no_dist or not (dist.is_available() and dist.is_initialized())
