@@ -30,7 +30,7 @@ demo: setup  ## four ranks save and three load; the command and PyTorch look at 
 test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
 	@tools/build.sh asan $(JOBS) unit replay
 	@tests/unit.py $(ASAN) --jobs $(JOBS)
-	@$(ONCE) $(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile
+	@$(ONCE) $(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	@tools/lint.sh quick
 
 check: setup  ## the unit tests of the rooms that were edited, without sanitizers; ROOM="storage save" picks them

@@ -1,8 +1,18 @@
 """What all tests need."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from once import pytest_configure, pytest_ignore_collect  # noqa: F401
 
 # Whoever starts the tests in the background may have them ignore Ctrl-C, and the programs they start as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The folders whose tests take longest come first (`make test` keeps this order): at the end both cores have something.
+LONG = ("trial", "crash", "save_load", "mount", "install")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
