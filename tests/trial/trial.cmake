@@ -1,7 +1,7 @@
 # add_trial(NAME SOURCES...): a program in which the points of base/trial.h are alive. The rooms that have points are
 # compiled once more, and their objects are linked whole: of the library comes what they do not have.
 set(rooms_with_points "")
-foreach(source ${cairn_sources} ${cairn_calm_sources})
+foreach(source ${cairn_sources})
   file(STRINGS ${source} points REGEX "CAIRN_POINT\\(" LIMIT_COUNT 1)
   get_filename_component(folder ${source} DIRECTORY)
   if(points)
@@ -9,7 +9,7 @@ foreach(source ${cairn_sources} ${cairn_calm_sources})
   endif()
 endforeach()
 set(trial_sources ${CMAKE_CURRENT_LIST_DIR}/trial.cc)
-foreach(source ${cairn_sources} ${cairn_calm_sources})
+foreach(source ${cairn_sources})
   get_filename_component(folder ${source} DIRECTORY)
   if(folder IN_LIST rooms_with_points)
     list(APPEND trial_sources ${source})
