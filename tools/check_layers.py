@@ -6,13 +6,14 @@ src/testing. Public headers include only public headers; the command, the Python
 only public headers and their own files.
 No file includes itself, however long the way round. Only src/storage talks to the system about files. A module of the
 Python package imports only those that stand above it in a list, so there is no circle either; below cairn.torch they
-may import torch. Prints one line per violation, file:line first, and
-exits 1 when there is one.
+may import torch; one of them touches files, the others leave that to it and to the engine. Prints one line per
+violation, file:line first, and exits 1 when there is one.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -86,19 +87,36 @@ PUBLIC: dict[str, str] = {
 FILE_HEADERS = {"fcntl.h", "sys/stat.h", "sys/statvfs.h", "sys/file.h", "dirent.h", "filesystem", "fstream"}
 MAY_TOUCH_FILES = ("src/storage/", "src/testing/", "src/measure/", "examples/")
 TAKES_PATHS = "python/src/"
+# What <unistd.h> has of that, beside what everybody needs.
+FILE_CALL = re.compile(
+    r"(?<![\w>])::(access|fdatasync|fsync|ftruncate|link|lseek|mkdir|open|openat|pread|pwrite|read|readlink|rename|renameat"
+    r"|rmdir|symlink|truncate|unlink|unlinkat|write)\("
+)
 
 # A module of the Python package sees those that stand before it.
 MODULES = (
     "cairn._engine cairn._errors cairn._arrays cairn._index cairn._checkpoint cairn._converting cairn._plain cairn "
     "cairn.torch._needs_torch cairn.torch._group cairn.torch._progress cairn.torch._report cairn.torch._stateful "
     "cairn.torch._errors cairn.torch._objects cairn.torch._hf_utils cairn.torch._convert cairn.torch._dist "
-    "cairn.torch._tensors cairn.torch._install cairn.torch._streams cairn.torch._dedup_save_plans "
-    "cairn.torch._dedup_tensors cairn.torch.planner_helpers cairn.torch.default_planner cairn.torch.filesystem "
+    "cairn.torch._tensors cairn.torch._install cairn.torch._local_files cairn.torch._streams "
+    "cairn.torch._dedup_save_plans cairn.torch._dedup_tensors cairn.torch.planner_helpers "
+    "cairn.torch.default_planner cairn.torch.filesystem "
     "cairn.torch._fsspec_filesystem cairn.torch._storage_utils cairn.torch._consolidate_hf_safetensors "
     "cairn.torch.hf_storage cairn.torch.quantized_hf_storage cairn.torch._torch_save cairn.torch._ways "
     "cairn.torch._native cairn.torch._saving cairn.torch._async cairn.torch.state_dict_saver "
     "cairn.torch.state_dict_loader cairn.torch.optimizer cairn.torch.format_utils cairn.torch cairn.torch.__main__"
 ).split()
+
+# The one of them that touches files by itself; and by what a module is seen to do so. (Streams and names of a
+# torch.distributed.checkpoint.filesystem.FileSystemBase are that file system's.)
+TOUCHES_FILES = "cairn.torch._local_files"
+OF_OS = set(
+    "access fsync link listdir makedirs mkdir open remove removedirs rename renames replace rmdir scandir stat symlink "
+    "truncate unlink walk".split()
+)
+OF_OS_PATH = {"exists", "getmtime", "getsize", "isdir", "isfile", "islink", "lexists"}
+OF_PATH = {"iterdir", "read_bytes", "read_text", "rglob", "write_bytes", "write_text"}
+OF_FILES = {"glob", "mmap", "shutil", "tempfile"}  # modules
 
 # They see the public headers, and what stands here.
 FACES: dict[str, set[str]] = {"cli": {"measure"}, "python/src": set(), "examples": set()}
@@ -142,6 +160,20 @@ def problem_with(file: str, include: Include) -> str | None:
     return f"layer {own_layer} includes {include.name} of {layer or target}; it sees {seen}"
 
 
+def file_calls_in(root: Path, file: str) -> list[str]:
+    """Every call of the system about files, where there may be none."""
+    if file.endswith("_test.cc") or file.startswith(MAY_TOUCH_FILES):
+        return []
+    lines = (root / file).read_text(encoding="utf-8").splitlines()
+    called = ((at, FILE_CALL.search(line)) for at, line in enumerate(lines, 1))
+    to_the_terminal = "write" if file.startswith("cli/") else ""
+    return [
+        f"{file}:{at}: {found[0]}...) is src/storage's to call"
+        for at, found in called
+        if found and found[1] != to_the_terminal
+    ]
+
+
 def find_cycles(graph: dict[str, list[Include]]) -> list[str]:
     """One line for each #include that closes a circle, by a depth-first walk."""
     problems = []
@@ -179,8 +211,31 @@ def imports_of(tree: ast.AST, module: str, is_package: bool) -> list[tuple[int, 
     return found
 
 
+def file_calls_of(tree: ast.AST) -> list[tuple[int, str]]:
+    """Where a module touches files, with the line."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        *owner, name = called.split(".")
+        of = ".".join(owner)
+        touches = (
+            (called == "open" and "open" not in own)
+            or (of in ("os", "io") and name in OF_OS)
+            or (of == "os.path" and name in OF_OS_PATH)
+            or (bool(of) and name in OF_PATH)
+            or of in OF_FILES
+        )
+        if touches:
+            found.append((node.lineno, called))
+    return found
+
+
 def check_python(root: Path) -> list[str]:
-    """Every import of the Python package that goes the wrong way, as file:line: text."""
+    """Every import of the Python package that goes the wrong way, and every file that is touched past the engine, as
+    file:line: text."""
     problems = []
     for path in sorted((root / "python/cairn").rglob("*.py")):
         file = str(path.relative_to(root))
@@ -189,6 +244,8 @@ def check_python(root: Path) -> list[str]:
             problems.append(f"{file}:1: {module} has no place in the list of modules")
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        for line, called in file_calls_of(tree) if module != TOUCHES_FILES else []:
+            problems.append(f"{file}:{line}: {module} calls {called}; files are {TOUCHES_FILES}'s and the engine's")
         for line, name in imports_of(tree, module, path.name == "__init__.py"):
             target = name if name in MODULES else name.rpartition(".")[0]
             if name.split(".")[0] == "torch" and not module.startswith("cairn.torch"):
@@ -208,6 +265,7 @@ def check(root: Path) -> list[str]:
             problem = problem_with(file, include)
             if problem:
                 problems.append(f"{file}:{include.line}: {problem}")
+        problems += file_calls_in(root, file)
     return problems + find_cycles(graph) + check_python(root)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 from .. import _engine
 from . import _convert, _dist, _objects, _progress, _streams, _tensors, _ways, planner_helpers
 from ._errors import agree, as_checkpoint_exception
+from ._local_files import read_file
 from ._stateful import Failed, made
 from .filesystem import FileSystemReader
 
@@ -70,7 +70,8 @@ class LazyMetadata(Metadata):
     def _become(self) -> Metadata:
         known = _fields(self)
         engine = known["engine"] or self._read(known["path"], known["save_id"], known["rank"])
-        unpickle = _objects.unpickler(Path(known["path"], ".metadata").read_bytes)
+        description = os.path.join(known["path"], ".metadata")
+        unpickle = _objects.unpickler(lambda: read_file(description))
         made = vars(_convert.to_metadata(engine, unpickle))
         known.clear()
         known.update(made)

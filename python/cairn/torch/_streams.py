@@ -5,7 +5,6 @@ The bytes in the files are the same as everywhere else.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import pickle
@@ -33,6 +32,7 @@ from torch.distributed.checkpoint.utils import _create_file_view
 from .. import _engine
 from .._errors import error
 from . import _objects
+from ._local_files import make_durable
 from ._tensors import plain_copy
 
 
@@ -119,7 +119,8 @@ def _write_file(writer: Any, name: str, items: list[WriteItem], planner: SavePla
     writer.written.append(name)  # before it is there: what is half there goes too when the save fails
     with writer.fs.create_stream(writer.fs.concat_path(writer.path, name), "wb") as stream:
         results = [_write_item(writer, stream, name, item, planner.resolve_data(item)) for item in items]
-        _make_durable(stream, writer.sync_files)
+        if writer.sync_files:
+            make_durable(stream)
     return results
 
 
@@ -133,21 +134,6 @@ def _write_item(writer: Any, stream: Any, name: str, item: WriteItem, data: Any)
     transformed.close()
     length = stream.tell() - begin
     return WriteResult(item.index, length, _StorageInfo(name, begin, length, descriptors or None))
-
-
-def _make_durable(stream: Any, sync: bool) -> None:
-    if not sync:
-        return
-    stream.flush()
-    try:
-        descriptor = stream.fileno()
-    except (AttributeError, io.UnsupportedOperation):
-        return  # a stream to somewhere else, which is durable in its own way or not at all
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a pipe or a device has nothing to sync
-            raise
 
 
 # --- the place of the old checkpoint ---
@@ -179,7 +165,8 @@ class Replaced:
         try:
             with self.fs.create_stream(self._path(partial), "wb") as stream:
                 stream.write(pickle.dumps(metadata))
-                _make_durable(stream, sync)
+                if sync:
+                    make_durable(stream)
             self._sync_folder(sync)
             self._require_files(kept)
             if self._read(self.name) != self.bytes:

@@ -21,6 +21,7 @@ from torch.futures import Future
 
 from .. import _engine
 from . import _convert
+from ._local_files import is_file
 from .default_planner import DefaultLoadPlanner
 
 
@@ -133,7 +134,7 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return os.path.isfile(checkpoint_id)
+        return is_file(checkpoint_id)
 
 
 class DynamicMetaLoadPlanner(DefaultLoadPlanner):

@@ -13,10 +13,9 @@ import os
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,55 +39,10 @@ from torch.futures import Future
 from .. import Error, _engine
 from .._errors import error as make_error
 from . import _convert, _objects, _streams
+from ._local_files import FileSystem
 from ._tensors import is_plain
 
 __all__ = ["FileSystem", "FileSystemBase", "FileSystemReader", "FileSystemWriter", "SerializationFormat"]
-
-
-class FileSystem(FileSystemBase):
-    """The local file system. The engine does without it; it is here for who asks `writer.fs`."""
-
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
-        with open(path, mode) as stream:
-            yield cast(io.IOBase, stream)
-
-    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str | os.PathLike[str]:
-        return Path(path) / suffix
-
-    def init_path(self, path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-        return path if isinstance(path, Path) else Path(path)
-
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        os.replace(path, new_path)
-
-    def mkdir(self, path: str | os.PathLike[str]) -> None:
-        os.makedirs(path, exist_ok=True)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        if isinstance(checkpoint_id, Path):
-            return True
-        if "://" in str(checkpoint_id):
-            return False
-        return any(parent.exists() and os.access(parent, os.W_OK) for parent in Path(checkpoint_id).parents)
-
-    def exists(self, path: str | os.PathLike[str]) -> bool:
-        return os.path.exists(path)
-
-    def rm_file(self, path: str | os.PathLike[str]) -> None:
-        os.remove(path)
-
-    def ls(self, path: str | os.PathLike[str]) -> list[str]:
-        return [str(each) for each in Path(path).iterdir()]
-
-    def sync_directory(self, path: str | os.PathLike[str]) -> None:
-        """After it the names in the directory are as durable as the files."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @dataclasses.dataclass
@@ -344,7 +298,7 @@ class FileSystemReader(StorageReader):
 
         unpickle = _objects.unpickler(bytes_of_file)
         try:
-            if type(self.fs) is FileSystem and os.path.exists(path):
+            if type(self.fs) is FileSystem and self.fs.exists(path):
                 reader = _engine.Reader(os.fspath(self.path), not _objects.is_safe())
                 metadata = _convert.to_metadata(reader.metadata(rank or 0), unpickle)
                 self._engine_reader, self._own_places = reader, metadata.storage_data

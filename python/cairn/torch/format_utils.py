@@ -13,6 +13,7 @@ import torch.distributed.checkpoint.format_utils as _torch
 
 from .. import Error, convert
 from . import _objects
+from ._local_files import is_file, is_folder
 from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 
 __all__ = [
@@ -61,7 +62,7 @@ def _main() -> None:
     args = parser.parse_args()
     print(f"Converting checkpoint from {args.src} to {args.dst} using method: '{args.mode}'")
     to_dcp = args.mode == FormatMode.TORCH_TO_DCP.value
-    if not (os.path.isfile if to_dcp else os.path.isdir)(args.src):
+    if not (is_file if to_dcp else is_folder)(args.src):
         print(f"No checkpoint found at {args.src}. Skipping conversion.")
     elif to_dcp:
         torch_save_to_dcp(args.src, args.dst)

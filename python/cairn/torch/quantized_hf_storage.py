@@ -55,8 +55,9 @@ class QuantizedHuggingFaceStorageReader(HuggingFaceStorageReader):
     # For places that the caller made; the engine knows all this by itself.
 
     def _load_quantization_metadata(self) -> None:
-        with open(Path(self.path) / _metadata_fn) as file:
-            self._build_weight_scale_mapping(json.load(file).get("weight_map", {}))
+        with self.fs.create_stream(self.fs.concat_path(self.path, _metadata_fn), "rb") as stream:
+            index: Any = stream
+            self._build_weight_scale_mapping(json.load(index).get("weight_map", {}))
 
     def _build_weight_scale_mapping(self, weight_map: dict[str, str]) -> None:
         self._weight_map = weight_map
