@@ -38,13 +38,13 @@ class Describer {
  private:
   struct Entry {
     TensorStorageMetadata* tensor = nullptr;
-    std::uint32_t position = kNone;  // in the metadata
+    std::uint32_t position = kNoEntry;  // in the metadata
     std::uint32_t chunks = 0;
   };
 
   void count(const ItemRow& row, std::size_t rank) {
     Entry& entry = entries_[row.name];
-    if (entry.position == kNone) {
+    if (entry.position == kNoEntry) {
       add_entry(entry, row);
     } else if (!row.is_shard()) {
       refuse(tables_, row, rank, "is written a second time, and not as a shard");

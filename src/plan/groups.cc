@@ -12,7 +12,7 @@ ItemGroups::ItemGroups(const std::vector<SavePlan>& all) {
     rows_.push_back(plan.items.rows().rows.data());
     count += plan.items.size();
   }
-  if (count >= kNone) throw Error(ErrorCode::kLimit, "the plans of all ranks hold more than 2^32 items");
+  if (count >= kNoEntry) throw Error(ErrorCode::kLimit, "the plans of all ranks hold more than 2^32 items");
   ranks_.reserve(count);
   PodVector<std::uint32_t> group_of;
   group_of.reserve(count);

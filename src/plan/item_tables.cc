@@ -22,8 +22,8 @@ std::uint64_t hash_of_dims(std::span<const std::int64_t> dims) {
 template <class Intern>
 std::uint32_t translated(PodVector<std::uint32_t>& known, std::uint32_t id, std::uint32_t count,
                          Intern intern) {
-  if (known.size() < count) known.resize(count, kNone);
-  if (known[id] == kNone) known[id] = intern();
+  if (known.size() < count) known.resize(count, kNoEntry);
+  if (known[id] == kNoEntry) known[id] = intern();
   return known[id];
 }
 
@@ -46,7 +46,7 @@ std::int64_t bytes_of(std::uint32_t dims, const ItemRow& row, const ItemTables& 
 
 // The size of an object, where a rank has given one.
 std::int64_t object_bytes(const ItemRow& row, const ItemTables& tables) {
-  const std::int64_t bytes = row.chunk_sizes == kNone ? 0 : tables.dims[row.chunk_sizes][0];
+  const std::int64_t bytes = row.chunk_sizes == kNoEntry ? 0 : tables.dims[row.chunk_sizes][0];
   if (bytes < 0) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("an object of {} bytes", bytes))
         .of_tensor(tables.names[row.name]);
@@ -59,21 +59,21 @@ std::int64_t object_bytes(const ItemRow& row, const ItemTables& tables) {
 std::size_t DimsTable::probe(std::span<const std::int64_t> dims) const {
   const std::size_t mask = slots_.size() - 1;
   std::size_t at = hash_of_dims(dims) & mask;
-  while (slots_[at] != kNone && !std::ranges::equal((*this)[slots_[at]], dims)) at = (at + 1) & mask;
+  while (slots_[at] != kNoEntry && !std::ranges::equal((*this)[slots_[at]], dims)) at = (at + 1) & mask;
   return at;
 }
 
 void DimsTable::grow() {
   const std::size_t slots = slots_.empty() ? 64 : 2 * slots_.size();
   slots_.clear();
-  slots_.resize(slots, kNone);
+  slots_.resize(slots, kNoEntry);
   for (std::uint32_t id = 0; id < size(); ++id) slots_[probe((*this)[id])] = id;
 }
 
 std::uint32_t DimsTable::intern(std::span<const std::int64_t> dims) {
   if (ends_.size() >= slots_.size() / 2) grow();
   const std::size_t at = probe(dims);
-  if (slots_[at] == kNone) {
+  if (slots_[at] == kNoEntry) {
     slots_[at] = size();
     values_.append(dims);
     ends_.push_back(values_.size());
@@ -140,12 +140,12 @@ ItemTables& WriteItems::Rows::own_tables() {
 }
 
 std::int64_t chunk_bytes(const ItemRow& row, const ItemTables& tables) {
-  return row.tensor != kNone ? bytes_of(row.chunk_sizes, row, tables) : object_bytes(row, tables);
+  return row.tensor != kNoEntry ? bytes_of(row.chunk_sizes, row, tables) : object_bytes(row, tables);
 }
 
 std::int64_t global_bytes(const ItemRow& row, const ItemTables& tables) {
-  return row.tensor != kNone ? bytes_of(tables.spec(row.tensor).size, row, tables)
-                             : object_bytes(row, tables);
+  return row.tensor != kNoEntry ? bytes_of(tables.spec(row.tensor).size, row, tables)
+                                : object_bytes(row, tables);
 }
 
 std::uint32_t RowTranslator::name(std::uint32_t id) {
@@ -153,12 +153,12 @@ std::uint32_t RowTranslator::name(std::uint32_t id) {
 }
 
 std::uint32_t RowTranslator::dims(std::uint32_t id) {
-  if (id == kNone) return kNone;
+  if (id == kNoEntry) return kNoEntry;
   return translated(dims_, id, from_->dims.size(), [&] { return to_->dims.intern(from_->dims[id]); });
 }
 
 std::uint32_t RowTranslator::tensor(std::uint32_t id) {
-  if (id == kNone) return kNone;
+  if (id == kNoEntry) return kNoEntry;
   return translated(specs_, id, from_->specs.size(), [&] {
     const TensorSpec spec = from_->spec(id);
     return to_->intern_spec(from_->properties(spec), from_->dims.shape(spec.size));

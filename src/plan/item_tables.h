@@ -17,7 +17,7 @@
 
 namespace cairn {
 
-inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
+inline constexpr std::uint32_t kNoEntry = ~std::uint32_t{0};
 
 // Lists of dimensions, each stored once.
 class DimsTable {
@@ -64,15 +64,15 @@ struct ItemTables {
   TensorProperties properties(const TensorSpec& spec) const;
 };
 
-// One item. Numbers refer to ItemTables; kNone where the item has no such thing.
+// One item. Numbers refer to ItemTables; kNoEntry where the item has no such thing.
 struct ItemRow {
   std::uint32_t name = 0;
-  std::uint32_t offset = kNone;         // index.offset
-  std::uint32_t hint = kNone;           // index.index
-  std::uint32_t tensor = kNone;         // a TensorSpec
-  std::uint32_t chunk_offsets = kNone;  // dims
-  std::uint32_t chunk_sizes = kNone;    // dims; for an object, the one-element list [nbytes]
-  std::uint32_t type = 0;               // WriteItemType
+  std::uint32_t offset = kNoEntry;         // index.offset
+  std::uint32_t hint = kNoEntry;           // index.index
+  std::uint32_t tensor = kNoEntry;         // a TensorSpec
+  std::uint32_t chunk_offsets = kNoEntry;  // dims
+  std::uint32_t chunk_sizes = kNoEntry;    // dims; for an object, the one-element list [nbytes]
+  std::uint32_t type = 0;                  // WriteItemType
 
   bool is_tensor() const { return type != static_cast<std::uint32_t>(WriteItemType::kByteIO); }
   bool is_shard() const { return type == static_cast<std::uint32_t>(WriteItemType::kShard); }

@@ -33,7 +33,7 @@ class AgreementCheck {
     if (rows.tables.get() != tables_) use(*rows.tables);
     for (const ItemRow& row : rows.rows) {
       const std::uint32_t entry = entry_of(row.name);
-      if (entry == kNone) {
+      if (entry == kNoEntry) {
         report(Kind::kKind, row, rank, "is written, but the metadata does not name it");
       } else if (row.is_tensor() && agreed_[entry] != row.tensor) {
         compare(row, entry, rank);
@@ -47,11 +47,11 @@ class AgreementCheck {
     entries_.clear();
     entries_.resize(tables.names.size(), kUnknown);
     agreed_.clear();
-    agreed_.resize(names_.size(), kNone);
+    agreed_.resize(names_.size(), kNoEntry);
   }
 
   std::uint32_t entry_of(std::uint32_t name) {
-    if (entries_[name] == kUnknown) entries_[name] = names_.find(tables_->names[name]).value_or(kNone);
+    if (entries_[name] == kUnknown) entries_[name] = names_.find(tables_->names[name]).value_or(kNoEntry);
     return entries_[name];
   }
 
@@ -77,7 +77,7 @@ class AgreementCheck {
     problems_.push_back({kind, std::string(tables_->names[row.name]), static_cast<int>(rank), what});
   }
 
-  static constexpr std::uint32_t kUnknown = kNone - 1;
+  static constexpr std::uint32_t kUnknown = kNoEntry - 1;
   const Metadata& metadata_;
   std::vector<PlanProblem>& problems_;
   NameTable names_;                     // of the metadata
@@ -204,11 +204,12 @@ std::vector<PlanProblem> find_conflicts(const ItemGroups& groups, const ItemTabl
         continue;  // two objects may differ in size: each rank pickles its own
       }
       if (row.chunk_sizes != first.chunk_sizes || row.chunk_offsets != first.chunk_offsets) {
-        report(Kind::kExtent, item,
-               fmt::format("the chunk at {} has sizes {} here and {} on rank {}",
-                           to_string(tables.dims.shape(row.offset == kNone ? row.chunk_offsets : row.offset)),
-                           to_string(tables.dims.shape(row.chunk_sizes)),
-                           to_string(tables.dims.shape(first.chunk_sizes)), first_rank));
+        report(
+            Kind::kExtent, item,
+            fmt::format("the chunk at {} has sizes {} here and {} on rank {}",
+                        to_string(tables.dims.shape(row.offset == kNoEntry ? row.chunk_offsets : row.offset)),
+                        to_string(tables.dims.shape(row.chunk_sizes)),
+                        to_string(tables.dims.shape(first.chunk_sizes)), first_rank));
         continue;
       }
       const TensorSpec a = tables.spec(first.tensor);

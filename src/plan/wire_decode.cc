@@ -127,7 +127,7 @@ class RowReader {
   }
 
   static std::uint32_t optional(const PodVector<std::uint32_t>& ids, std::uint32_t id) {
-    if (id == kNone) return kNone;
+    if (id == kNoEntry) return kNoEntry;
     if (id >= ids.size()) corrupt("refers to something it does not hold");
     return ids[id];
   }
@@ -135,11 +135,11 @@ class RowReader {
   void check(const ItemRow& row) const {
     if (row.type < 1 || row.type > 3) corrupt("has an item of no known type");
     if (row.is_tensor()) {
-      if (row.tensor == kNone || row.chunk_offsets == kNone || row.chunk_sizes == kNone) {
+      if (row.tensor == kNoEntry || row.chunk_offsets == kNoEntry || row.chunk_sizes == kNoEntry) {
         corrupt("has a tensor item without tensor data");
       }
-    } else if (row.tensor != kNone || row.chunk_offsets != kNone ||
-               (row.chunk_sizes != kNone && tables_.dims[row.chunk_sizes].size() != 1)) {
+    } else if (row.tensor != kNoEntry || row.chunk_offsets != kNoEntry ||
+               (row.chunk_sizes != kNoEntry && tables_.dims[row.chunk_sizes].size() != 1)) {
       corrupt("has an object with tensor data");
     }
   }

@@ -108,7 +108,7 @@ std::uint32_t PlanEncoder::name(std::uint32_t id, Sections& out) {
 }
 
 std::uint32_t PlanEncoder::dims(std::uint32_t id, Sections& out) {
-  if (id == kNone) return kNone;
+  if (id == kNoEntry) return kNoEntry;
   Slot& slot = dims_[id];
   if (slot.stamp != stamp_) {
     slot = {stamp_, out.dims++};
@@ -123,7 +123,7 @@ std::uint32_t PlanEncoder::dims(std::uint32_t id, Sections& out) {
 }
 
 std::uint32_t PlanEncoder::spec(std::uint32_t id, Sections& out) {
-  if (id == kNone) return kNone;
+  if (id == kNoEntry) return kNoEntry;
   if (specs_[id].stamp != stamp_) {
     const TensorSpec spec = tables_->spec(id);
     if (spec.extra != 0) {

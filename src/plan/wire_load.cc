@@ -15,8 +15,8 @@ namespace {
 
 struct IndexRow {
   std::uint32_t name = 0;
-  std::uint32_t offset = kNone;
-  std::uint32_t hint = kNone;
+  std::uint32_t offset = kNoEntry;
+  std::uint32_t hint = kNoEntry;
 };
 
 struct ReadRow {
@@ -67,13 +67,13 @@ class LoadPlanEncoder {
     message.reserve(sizeof(header) + tables.size() + rows_.size() + shared_.size() + attached.size());
     put(message, header);
     for (const std::string* section : {&tables, &rows_, &shared_, &ranks_, &attached}) message += *section;
-    if (message.size() >= kNone) throw Error(ErrorCode::kLimit, "a rank's load plan is larger than 4 GiB");
+    if (message.size() >= kNoEntry) throw Error(ErrorCode::kLimit, "a rank's load plan is larger than 4 GiB");
     return message;
   }
 
  private:
   IndexRow row(const MetadataIndex& index) {
-    if (index.index && (*index.index < 0 || *index.index >= std::int64_t{kNone})) {
+    if (index.index && (*index.index < 0 || *index.index >= std::int64_t{kNoEntry})) {
       throw Error(ErrorCode::kInvalidArgument, "an item's position is no 32-bit number").of_tensor(index.fqn);
     }
     IndexRow row;
@@ -149,8 +149,8 @@ class LoadPlanReader {
   MetadataIndex index(const IndexRow& row) const {
     MetadataIndex index;
     index.fqn = names_[row.name];
-    if (row.offset != kNone) index.offset = dims_.shape(row.offset);
-    if (row.hint != kNone) index.index = row.hint;
+    if (row.offset != kNoEntry) index.offset = dims_.shape(row.offset);
+    if (row.hint != kNoEntry) index.index = row.hint;
     return index;
   }
 

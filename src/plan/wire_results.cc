@@ -16,10 +16,10 @@ namespace {
 
 struct ResultRow {
   std::uint32_t name = 0;
-  std::uint32_t offset = kNone;
-  std::uint32_t hint = kNone;
+  std::uint32_t offset = kNoEntry;
+  std::uint32_t hint = kNoEntry;
   std::uint32_t file = 0;
-  std::uint32_t transforms = kNone;  // a list of names
+  std::uint32_t transforms = kNoEntry;  // a list of names
   std::uint32_t has_extra = 0;
   std::int64_t size = 0;
   std::int64_t file_offset = 0;
@@ -28,7 +28,7 @@ struct ResultRow {
 static_assert(sizeof(ResultRow) == 48);
 
 ResultRow row_of(const WriteResult& result, NameTable& names, DimsTable& dims, DimsTable& lists) {
-  if (result.index.index && (*result.index.index < 0 || *result.index.index >= std::int64_t{kNone})) {
+  if (result.index.index && (*result.index.index < 0 || *result.index.index >= std::int64_t{kNoEntry})) {
     throw Error(ErrorCode::kInvalidArgument, "a result's position is no 32-bit number")
         .of_tensor(result.index.fqn);
   }
@@ -81,9 +81,9 @@ class ResultReader {
   void read(const ResultRow& row, WriteResult& to) {
     to.index.fqn = names_[row.name];
     to.index.offset.reset();
-    if (row.offset != kNone) to.index.offset = dims_.shape(row.offset);
+    if (row.offset != kNoEntry) to.index.offset = dims_.shape(row.offset);
     to.index.index.reset();
-    if (row.hint != kNone) to.index.index = row.hint;
+    if (row.hint != kNoEntry) to.index.index = row.hint;
     if (row.size < 0 || row.file_offset < 0 || row.length < 0 || row.has_extra > 1) {
       reader_.fail("has a result that cannot be");
     }
@@ -92,7 +92,7 @@ class ResultReader {
     to.storage_data.offset = row.file_offset;
     to.storage_data.length = row.length;
     to.storage_data.transform_descriptors.clear();
-    if (row.transforms != kNone) {
+    if (row.transforms != kNoEntry) {
       for (std::size_t i = 0; i < lists_.length(row.transforms); ++i) {
         const std::int64_t id = lists_.at(row.transforms, i);
         if (id < 0 || id >= std::int64_t{header_.names}) reader_.fail("refers to something it does not hold");
@@ -144,7 +144,8 @@ std::string encode_write_results(const std::vector<WriteResult>& results, int ra
   message += tables;
   message += rows;
   message += extras;
-  if (message.size() >= kNone) throw Error(ErrorCode::kLimit, "the results of a rank are larger than 4 GiB");
+  if (message.size() >= kNoEntry)
+    throw Error(ErrorCode::kLimit, "the results of a rank are larger than 4 GiB");
   return message;
 }
 

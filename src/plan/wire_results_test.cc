@@ -23,7 +23,7 @@ std::string encoded(const WriteResult& result) { return encode_write_results({re
 
 // Positions are hints: results that differ in nothing else are equal.
 TEST(WireResults, PositionsArriveAsTheyLeft) {
-  const std::int64_t most = std::int64_t{kNone} - 1;
+  const std::int64_t most = std::int64_t{kNoEntry} - 1;
   for (const std::optional<std::int64_t> hint : {std::optional<std::int64_t>(), {0}, {1}, {most}})
     EXPECT_EQ(decoded(encoded(result_of(hint))).index.index, hint);
   for (const std::int64_t hint : {std::int64_t{-1}, most + 1, INT64_MIN})

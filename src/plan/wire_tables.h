@@ -19,7 +19,7 @@ inline void put_names(std::string& out, const NameTable& names, std::uint32_t& t
     put(out, static_cast<std::uint32_t>(names[id].size()));
     text.append(names[id]);
   }
-  if (text.size() >= kNone) throw Error(ErrorCode::kLimit, "the names of a message are larger than 4 GiB");
+  if (text.size() >= kNoEntry) throw Error(ErrorCode::kLimit, "the names of a message are larger than 4 GiB");
   text_bytes = static_cast<std::uint32_t>(text.size());
   out += text;
 }

@@ -32,7 +32,7 @@ void check_possible(const WriteItem& item) {
       break;
     default: refuse(item, "an item is neither tensor, shard nor object");
   }
-  if (item.index.index && (*item.index.index < 0 || *item.index.index >= std::int64_t{kNone})) {
+  if (item.index.index && (*item.index.index < 0 || *item.index.index >= std::int64_t{kNoEntry})) {
     refuse(item, "an item's position is no 32-bit number");
   }
 }
@@ -44,16 +44,16 @@ std::int64_t bytes_of(const TensorWriteData& data, const Shape& shape) {
 // Rows of different tables, compared by what they mean.
 bool same_meaning(const ItemRow& a, const ItemTables& ta, const ItemRow& b, const ItemTables& tb) {
   const auto same_dims = [&](std::uint32_t x, std::uint32_t y) {
-    if (x == kNone || y == kNone) return x == y;
+    if (x == kNoEntry || y == kNoEntry) return x == y;
     return std::ranges::equal(ta.dims[x], tb.dims[y]);
   };
-  if (a.type != b.type || a.hint != b.hint || (a.tensor == kNone) != (b.tensor == kNone)) return false;
+  if (a.type != b.type || a.hint != b.hint || (a.tensor == kNoEntry) != (b.tensor == kNoEntry)) return false;
   if (ta.names[a.name] != tb.names[b.name]) return false;
   if (!same_dims(a.offset, b.offset) || !same_dims(a.chunk_offsets, b.chunk_offsets) ||
       !same_dims(a.chunk_sizes, b.chunk_sizes)) {
     return false;
   }
-  if (a.tensor == kNone) return true;
+  if (a.tensor == kNoEntry) return true;
   const TensorSpec x = ta.spec(a.tensor);
   const TensorSpec y = tb.spec(b.tensor);
   return same_dims(x.size, y.size) && ta.properties(x) == tb.properties(y);
@@ -128,15 +128,15 @@ WriteItem item_of(const ItemRow& row, const ItemTables& tables) {
   WriteItem item;
   item.index.fqn = std::string(tables.names[row.name]);
   item.type = static_cast<WriteItemType>(row.type);
-  if (row.offset != kNone) item.index.offset = tables.dims.shape(row.offset);
-  if (row.hint != kNone) item.index.index = row.hint;
-  if (row.tensor != kNone) {
+  if (row.offset != kNoEntry) item.index.offset = tables.dims.shape(row.offset);
+  if (row.hint != kNoEntry) item.index.index = row.hint;
+  if (row.tensor != kNoEntry) {
     const TensorSpec spec = tables.spec(row.tensor);
     item.tensor_data =
         TensorWriteData{{tables.dims.shape(row.chunk_offsets), tables.dims.shape(row.chunk_sizes)},
                         tables.properties(spec),
                         tables.dims.shape(spec.size)};
-  } else if (row.chunk_sizes != kNone) {
+  } else if (row.chunk_sizes != kNoEntry) {
     item.bytes_io_data = BytesIOWriteData{tables.dims[row.chunk_sizes][0]};
   }
   return item;

@@ -22,7 +22,7 @@ from torch.testing._internal.distributed.checkpoint_utils import Rot13Example, g
 
 import cairn
 import cairn.torch as dcp
-from cairn.torch import _streams
+from cairn.torch import _local_files
 from ranks import run_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -144,7 +144,7 @@ def test_an_fsync_that_fails_fails_the_save(tmp_path: Path, kind: str, monkeypat
     def fsync(descriptor: int) -> None:
         raise OSError(errno.EIO, "the disk is dying")
 
-    monkeypatch.setattr(_streams.os, "fsync", fsync)
+    monkeypatch.setattr(_local_files.os, "fsync", fsync)
     with pytest.raises(stock.CheckpointException, match="the disk is dying"):
         dcp.save(state(2), storage_writer=WRITERS[kind](str(tmp_path)))
     monkeypatch.undo()
@@ -157,8 +157,8 @@ def test_a_stream_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch:
         raise OSError(errno.EINVAL, "nothing to sync")
 
     with open(tmp_path / "file", "wb") as stream:
-        monkeypatch.setattr(_streams.os, "fsync", fsync)
-        _streams._make_durable(stream, True)
+        monkeypatch.setattr(_local_files.os, "fsync", fsync)
+        _local_files.make_durable(stream)
 
 
 class TakesAFile(dcp.FileSystemWriter):

@@ -40,7 +40,7 @@ struct JobPlan {
 };
 
 struct Outcome {
-  enum class Kind { kNone, kDone, kRefused, kUnheard, kOther };  // kNone: never came to an end, or was dead
+  enum class Kind { kNone, kDone, kFailed, kUnheard, kOther };  // kNone: never came to an end, or was dead
   Kind kind = Kind::kNone;
   std::string text;
   std::string step;
