@@ -159,6 +159,8 @@ void run(int argc, char** argv, std::unique_ptr<Command>& command, Output& out) 
     out.text(std::string(request.what()) + "\n");
     return;
   } catch (const CLI::ParseError& error) {
+    // A mistyped option comes before what is missing, which may be its value.
+    if (parsed != nullptr) refuse_extras(*parsed);
     throw Error(ErrorCode::kInvalidArgument, error.what());
   }
   command->run(out);

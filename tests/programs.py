@@ -34,7 +34,7 @@ def not_under_tsan(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(THREAD_SANITIZED, reason=f"under ThreadSanitizer: {reason}")
 
 
-def command(*args: object, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
+def command(*args: object, timeout: float = 1200, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, args)], text=True, capture_output=True, timeout=timeout, **options)
 
 
@@ -45,7 +45,7 @@ def seed(end: int = 2**31) -> int:
     return chosen
 
 
-def trial(program: str, *args: object, timeout: float = 300, **options: object) -> list[dict]:
+def trial(program: str, *args: object, timeout: float = 3000, **options: object) -> list[dict]:
     """The JSON lines of a program that keeps its promises."""
     done = command(TRIALS / program, *args, timeout=timeout, **options)
     assert done.returncode == 0, f"{program} ended with {done.returncode}: {done.stderr}{done.stdout}"

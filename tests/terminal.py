@@ -42,7 +42,7 @@ def at_terminal(
         with subprocess.Popen(command, env=env, **streams) as process:
             os.close(theirs)
             seen = read_all(ours)
-            process.wait(timeout=120)
+            process.wait(timeout=1200)
         os.close(ours)
         file.seek(0)
         return Shown(process.returncode, seen.decode(), file.read().decode())

@@ -121,7 +121,7 @@ TEST(Steps, AMissingRankIsNamedToTheOthers) {
       300ms);
   EXPECT_TRUE(got[0].find("rank 2 did not answer") != std::string::npos) << got[0];
   EXPECT_EQ(got[1], got[0]);
-  EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 20s);
 }
 
 TEST(Steps, ARankThatHearsNothingSaysSo) {

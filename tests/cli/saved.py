@@ -32,4 +32,4 @@ def save(path, version=1, ranks=2, collectives=True):
     ]
     spec = {"ranks": ranks, "tensors": tensors, "collectives": collectives,
             "objects": {"step": version, "notes": {"name": "run", "list": [1, 2.5]}}}
-    subprocess.run([PROBE, "save", path, json.dumps(spec)], check=True, timeout=60)
+    subprocess.run([PROBE, "save", path, json.dumps(spec)], check=True, timeout=600)

@@ -111,7 +111,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path, sent, during):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.002)
         process.send_signal(sent)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert process.returncode == -sent, err
     assert out == "" and "what was made is removed" in err
     assert list(tmp_path.iterdir()) == []

@@ -77,11 +77,11 @@ def test_ctrl_c_removes_what_was_made(tmp_path):
     save_dcp({f"w{i}": torch.randn(1 << 20) for i in range(48)}, tmp_path / "dcp")
     for name in ("m.pt", "m.safetensors", "deep/dcp"):
         process = subprocess.Popen([CLI, "convert", tmp_path / "dcp", tmp_path / name], stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while process.poll() is None and not any(tmp_path.rglob("*.cairn-partial")) and time.monotonic() < deadline:
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=600)
         if process.returncode == 0:  # it was faster
             continue
         assert process.returncode == -signal.SIGINT and "what was made is removed" in err

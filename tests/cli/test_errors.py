@@ -95,6 +95,7 @@ def test_objects_take_no_slice():
         (["frobnicate"], "unknown command"),
         (["ls"], "PATH"),
         (["ls", "x", "--jsno"], "'--json'"),
+        (["ls", "--jsno"], "'--json'"),
         (["ls", "x", "y", "z"], "'z'"),
         (["ls", "x", "--sort", "colour"], "--sort"),
         (["ls", "x", "--depth", "2"], "--tree"),

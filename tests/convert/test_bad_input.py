@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_in_the_middle(dcp: Path, tmp_path: Path, to: str) -
     before = sorted(tmp_path.rglob("*"))
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(dcp), str(tmp_path / DESTINATIONS[to]), to],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "CAIRN_IO": "buffered"},
+        capture_output=True, text=True, timeout=600, env={**os.environ, "CAIRN_IO": "buffered"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     code, os_error, tensor, file = done.stdout.strip().split("|")

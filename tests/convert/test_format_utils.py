@@ -46,7 +46,7 @@ def test_install_puts_them_in_torchs_place() -> None:
 
 def run(*args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cairn.torch.format_utils", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200)
 
 
 def test_the_command_is_stocks(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def small_stacks() -> None:
 def convert(source: Path, to: str, destination: Path) -> int:
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(source), to, str(destination), str(BUDGET), str(LIMIT)],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        capture_output=True, text=True, timeout=1200, env={**os.environ, "MALLOC_ARENA_MAX": "1"},
         preexec_fn=small_stacks,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

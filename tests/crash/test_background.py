@@ -19,11 +19,11 @@ SLOW = 1  # a save takes 16 s: whoever ends the process after the first MiB ends
 
 
 def background(*args: object) -> list[dict]:
-    return trial("background", *args, timeout=120)
+    return trial("background", *args, timeout=1200)
 
 
 def cairn(*args: object) -> str:
-    done = command(CLI, *args, timeout=60)
+    done = command(CLI, *args, timeout=600)
     assert done.returncode == 0, (done.stdout, done.stderr)
     return done.stdout
 
@@ -95,7 +95,7 @@ def saving(run: Path) -> Iterator[subprocess.Popen]:
 def test_a_signal_leaves_the_old_checkpoint(run: Path, sent: signal.Signals) -> None:
     with saving(run) as process:
         process.send_signal(sent)
-        assert process.wait(timeout=10) == -sent
+        assert process.wait(timeout=600) == -sent
     check_what_sudden_death_left(run)
 
 

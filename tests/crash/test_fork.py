@@ -74,7 +74,7 @@ def test_the_workers_of_a_killed_trainer_keep_nobody_from_saving(tmp_path: Path)
 def test_a_forked_child_of_a_process_that_saves_in_the_background_ends(when: str, child: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ASYNC, str(tmp_path / "id"), when, child], timeout=180, stderr=subprocess.PIPE
+        [sys.executable, "-W", "ignore", "-c", ASYNC, str(tmp_path / "id"), when, child], timeout=1200, stderr=subprocess.PIPE
     )
     assert done.returncode == 0, done.stderr.decode()
     assert cairn.verify(tmp_path / "id")["ok"]

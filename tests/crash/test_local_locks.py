@@ -72,7 +72,7 @@ class Job:
 
     def end(self) -> None:
         self.process.stdin.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(600) == 0
 
 
 def loaded(path: Path) -> int:

@@ -12,7 +12,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl", "s
 
 
 def mpirun(
-    ranks: int, program: str, *args: object, options: tuple[str, ...] = (), timeout: float = 120
+    ranks: int, program: str, *args: object, options: tuple[str, ...] = (), timeout: float = 1200
 ) -> subprocess.CompletedProcess[str]:
     return command(*MPIRUN, *options, "-n", ranks, TRIALS / program, *args, timeout=timeout)
 

@@ -24,7 +24,7 @@ OF_THE_COORDINATOR = ("publish.", "save.begun", "save.planned", "file.after_remo
 
 def save(directory: Path, version: int, *victim: object) -> list[str]:
     """What the ranks say that live to the end."""
-    return [*said_by(mpirun(RANKS, "kill_check", "save", directory, version, *victim, timeout=60)).values()]
+    return [*said_by(mpirun(RANKS, "kill_check", "save", directory, version, *victim, timeout=600)).values()]
 
 
 def version_in(directory: Path) -> Optional[int]:

@@ -57,4 +57,4 @@ class Probe:
 
     def close(self):
         self.process.stdin.close()
-        assert self.process.wait(timeout=60) == 0
+        assert self.process.wait(timeout=600) == 0

@@ -306,12 +306,12 @@ def test_ctrl_c_stops_a_save_and_leaves_the_old_checkpoint(tmp_path: Path) -> No
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not list(tmp_path.glob("*.cairn-partial")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     begun = time.monotonic()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert time.monotonic() - begun < 20  # the whole save takes a minute
     assert "KeyboardInterrupt" in errors
     assert cairn.load(None, tmp_path)["w"].tolist() == [7, 7, 7]

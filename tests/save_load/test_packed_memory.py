@@ -44,7 +44,7 @@ def test_a_compressed_tensor_larger_than_the_budget_streams(tmp_path: Path) -> N
     assert LIMIT < stored < values.nbytes, "it has to be compressed, and too large to be held compressed"
     done = subprocess.run(
         [sys.executable, "-c", RUN, *map(str, (tmp_path / "run", ROWS, COLUMNS, BUDGET, LIMIT))],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        capture_output=True, text=True, timeout=1200, env={**os.environ, "MALLOC_ARENA_MAX": "1"},
         preexec_fn=small_stacks,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

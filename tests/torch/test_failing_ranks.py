@@ -20,7 +20,7 @@ from ranks import run_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SOON = 60.0  # seconds; the process group itself would wait for 30 minutes
+SOON = 300.0  # seconds; the process group itself would wait for 30 minutes
 
 
 class Trouble(Exception):
@@ -151,19 +151,20 @@ def test_a_save_that_takes_longer_than_the_groups_timeout_succeeds_while_all_are
     assert run_ranks(2, slow_save, str(tmp_path)) == ["[1.0, 1.0, 1.0, 1.0]"] * 2
 
 
-def silent_rank(rank: int, folder: str) -> float:
+def silent_rank(rank: int, folder: str) -> None:
     group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
-    begin = time.monotonic()
+    given_up = Path(folder, "given up")
     if rank == 0:
         with pytest.raises(CheckpointException):
-            dcp.save({"w": torch.ones(4)}, checkpoint_id=folder, process_group=group)
-        return time.monotonic() - begin
-    time.sleep(8)
-    return 0.0
+            dcp.save({"w": torch.ones(4)}, checkpoint_id=f"{folder}/id", process_group=group)
+        given_up.touch()
+        return
+    while not given_up.exists():  # silent until then
+        time.sleep(0.1)
 
 
 def test_a_rank_that_is_silent_is_given_up_at_the_groups_timeout(tmp_path: Path) -> None:
-    assert run_ranks(2, silent_rank, str(tmp_path))[0] < 7
+    run_ranks(2, silent_rank, str(tmp_path))
 
 
 def train_beside_saves(rank: int, folder: str) -> float:
@@ -178,7 +179,7 @@ def train_beside_saves(rank: int, folder: str) -> float:
             dist.all_reduce(part)
             total += part
     for each in saved:
-        each.result(timeout=120)
+        each.result(timeout=1200)
     return total.item()
 
 
@@ -218,7 +219,7 @@ def both_kinds(rank: int, folder: str) -> list[float]:
     for step in range(4):
         stager = {"async_stager": dcp.OverlappedStager()} if step % 2 else {}
         answer = dcp.async_save({"w": torch.full((4,), float(step))}, checkpoint_id=f"{folder}/{step}", **stager)
-        (answer.upload_completion if step % 2 else answer).result(timeout=120)
+        (answer.upload_completion if step % 2 else answer).result(timeout=1200)
         into = {"w": torch.zeros(4)}
         dcp.load(into, checkpoint_id=f"{folder}/{step}")
         found.append(into["w"][0].item())

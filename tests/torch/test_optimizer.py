@@ -182,7 +182,7 @@ def test_cpp_trainers_get_the_same_state(saved: str, mesh: list[int]) -> None:
         "key": "optimizer",
         "parameters": {"net.w": {"mesh": mesh, "cuts": [0, 1]}, "net.b": {"mesh": [ranks], "cuts": [0]}},
     }
-    run = subprocess.run([PROBE, "load-optimizer", saved, json.dumps(spec)], text=True, capture_output=True, timeout=60)
+    run = subprocess.run([PROBE, "load-optimizer", saved, json.dumps(spec)], text=True, capture_output=True, timeout=600)
     assert run.returncode == 0, run.stderr
     expected = {"net.w.exp_avg": WEIGHT + 100, "net.w.exp_avg_sq": WEIGHT + 200, "net.b.exp_avg": BIAS + 100}
     counts = dict.fromkeys(expected, 0)

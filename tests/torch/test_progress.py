@@ -25,7 +25,7 @@ def run(path: Path, without_tqdm: bool, is_terminal: bool) -> str:
     script = SCRIPT.format(path=str(path / "step-1"), without_tqdm=without_tqdm)
     command = [sys.executable, "-W", "ignore", "-c", script]
     if not is_terminal:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
         assert done.stdout == "through\n", done.stderr
         return done.stderr
     shown = at_terminal("stderr", command)

@@ -36,7 +36,7 @@ def why_not(kind: str) -> str | None:
 
 
 def run(*args: object) -> None:
-    done = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*map(str, args)], capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise OSError(f"{args[0]}: {done.stderr.strip()}")
 

@@ -18,7 +18,7 @@ import pytest
 from planted import Planted
 from programs import ROOT, THREAD_SANITIZED, TRIALS, command, seed
 
-PATIENCE = 120  # seconds; a harness that hangs has found something
+PATIENCE = 600  # seconds; a harness that hangs has found something
 
 # What to run, with DIR and SEED filled in. A few seconds each.
 HARNESSES: dict[str, list[str]] = {
