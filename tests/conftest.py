@@ -1,7 +1,6 @@
 """What all tests need."""
 
 import signal
-from pathlib import Path
 
 import pytest
 from once import pytest_configure, pytest_ignore_collect  # noqa: F401
@@ -13,6 +12,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LONG = ("trial", "crash", "save_load", "mount", "install")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tests = config.rootpath / "tests"
+    items.sort(key=lambda item: item.path.relative_to(tests).parts[0] not in LONG)
