@@ -75,7 +75,6 @@ struct LoadOptions {
   StorageReader* reader = nullptr;  // null: dcp_reader in the directory that the id names, with `read`
   LoadPlannerOptions plan = {};
   ReadOptions read = {};
-  bool share_metadata = true;  // the coordinator reads the metadata for all; false: every rank reads it
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);
   ProgressCallback progress = {};
   // Filled as the load goes on, and right also when it throws: what was read, what was already written to.

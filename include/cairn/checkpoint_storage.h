@@ -115,9 +115,6 @@ struct WriteOptions {
   bool durable = true;         // false: a loss of power may cost the new checkpoint (never the old one)
   bool checksums = true;       // false: no manifest, and zip records without CRC
   bool strong_hashes = false;  // an XXH3-128 per block beside the CRC-32
-  // Bytes of a tensor of 64 KiB or more start at a multiple of this in the file: a power of two from 64 to
-  // 32768; 4096 is what direct I/O wants.
-  std::uint64_t alignment = kDirectAlignment;
   std::vector<std::string> transforms = {};  // of each item, in order: "zstd"
   OnLowSpace low_space = OnLowSpace::kError;
   // At most so many bytes a second go to storage from this rank, for disks that others use too; 0: no limit.
@@ -171,8 +168,7 @@ class StorageReader {
  public:
   virtual ~StorageReader() = default;
 
-  // What every rank has to know of the checkpoint, as bytes: called on the coordinator and sent to all, or on
-  // every rank.
+  // What every rank has to know of the checkpoint, as bytes: called on the coordinator and sent to all.
   virtual std::string fetch_description() = 0;
   // On every rank: understands it. The result is valid as long as the reader.
   virtual const Metadata& set_up_storage_reader(std::string description, const ReaderRole& role) = 0;
@@ -181,6 +177,9 @@ class StorageReader {
   virtual std::vector<LoadPlan> prepare_global_plan(std::vector<LoadPlan> plans) {
     return plans;
   }  // coordinator
+  // Whether prepare_global_plan leaves every plan as it is when none depends on another rank's: plans then
+  // need not be gathered. The same on all ranks.
+  virtual bool plans_alone() const { return false; }
 
   // On every rank: reads the items and hands them to the planner (resolve_tensor, commit_tensor, load_bytes).
   // `report` is true at every moment, also when it throws.

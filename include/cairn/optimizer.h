@@ -30,9 +30,6 @@ struct OptimizerOptions {
   // What becomes of state whose parameter is not among `parameters`, when there are any: cut by rows over the
   // group, as all is when there are none, or Error(kNotFound).
   bool cut_unknown = false;
-  // Which step of an entry's path names the parameter: "net.0.weight" in optimizer / state / net.0.weight /
-  // step.
-  std::size_t parameter_step = 2;
 };
 
 // The entries whose path begins with `optimizer_key`, as a new nested state. Tensors of one element are whole

@@ -66,7 +66,6 @@ class SavePlanner {
 
 struct SavePlannerOptions {
   bool flatten_state_dict = true;          // nested dicts become entries "a.b"
-  bool flatten_sharded_tensors = true;     // accepted for DCP's sake: a ShardedTensor here is never nested
   bool dedup_save_to_lowest_rank = false;  // replicated state goes to the lowest rank that has it
   bool enable_plan_caching = false;        // an unchanged plan is not sent and not made again
   GlobalPlanOptions global = {};           // how replicas are balanced, large items split, gaps allowed
@@ -142,7 +141,6 @@ class LoadPlanner {
 
 struct LoadPlannerOptions {
   bool flatten_state_dict = true;
-  bool flatten_sharded_tensors = true;
   bool allow_partial_load = false;  // keys the checkpoint lacks stay as they are
   LoadReportOptions report = {};    // `missing` is kIgnore when partial loads are allowed and it is kError
   ReplicaReads replicas = ReplicaReads::kReadAll;

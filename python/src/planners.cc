@@ -39,7 +39,7 @@ std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& it
   const nb::object* object = state_->object(item.index.fqn);
   const std::string* frozen = state_->archive(item.index.fqn);
   if (item.tensor_data && state_->has_pieces()) {
-    const TorchState::Piece* piece =
+    const TorchState::Foreign* piece =
         state_->piece(item.index.fqn, {item.tensor_data->chunk.offsets, item.tensor_data->chunk.sizes});
     object = piece == nullptr ? nullptr : &piece->tensor;
     frozen = piece == nullptr || piece->archive.empty() ? nullptr : &piece->archive;

@@ -180,7 +180,7 @@ const nb::object* TorchState::object(std::string_view name) const {
   return found == objects_.end() ? nullptr : &found->second;
 }
 
-const TorchState::Piece* TorchState::piece(const std::string& name, const Box& box) const {
+const TorchState::Foreign* TorchState::piece(const std::string& name, const Box& box) const {
   if (!cut_by_python_.contains(name)) return nullptr;
   const auto found = pieces_.find({name, box.offsets, std::nullopt});
   if (found != pieces_.end() && found->second.sizes == box.sizes) return &found->second;

@@ -46,12 +46,12 @@ class TorchState {
   const nb::object* object(std::string_view name) const;
   // The same for a piece of a tensor; null when the engine can read the tensor. Error(kUnsupported) for a box
   // that is no piece: such a tensor cannot be cut.
-  struct Piece {
+  struct Foreign {
     Shape sizes;
     nb::object tensor;
     std::string archive;  // when it is frozen
   };
-  const Piece* piece(const std::string& name, const Box& box) const;
+  const Foreign* piece(const std::string& name, const Box& box) const;
   bool has_pieces() const { return !pieces_.empty(); }
   // Encodes all of those now, for a save in the background: `encode` gives bytes.
   void freeze(nb::handle encode);
@@ -84,7 +84,7 @@ class TorchState {
   std::vector<Place> places_;  // of the entries, in order
   std::unordered_map<std::string, std::size_t> positions_;
   std::unordered_map<std::string, nb::object> objects_;
-  std::unordered_map<MetadataIndex, Piece> pieces_;
+  std::unordered_map<MetadataIndex, Foreign> pieces_;
   std::unordered_set<std::string> cut_by_python_;  // the tensors they are of
   std::unordered_map<std::string, std::string> archives_;
   nb::list kept_;

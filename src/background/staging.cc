@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "background/staging_budget.h"
@@ -25,7 +24,7 @@ int thread_count(int wanted) {
   if (wanted < 0 || wanted > 1024)
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} threads; 0 (chosen here) to 1024", wanted));
   if (wanted > 0) return wanted;
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 16U));
+  return std::min(core_count(), 16);
 }
 
 // Whether a tensor on a device holds the same as its copy, wherever that is.

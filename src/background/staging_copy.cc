@@ -40,7 +40,7 @@ void StagingCopy::cut_all() {
 
 void StagingCopy::cut(const StagedRun& run, std::byte* memory) {
   for (std::uint64_t at = 0; at < run.bytes; at += kCopiedPiece) {
-    Piece piece;
+    Stretch piece;
     piece.from = run.from + at;
     piece.to = memory + run.at + at;
     piece.bytes = std::min(kCopiedPiece, run.bytes - at);
@@ -53,7 +53,7 @@ void StagingCopy::cut(const TensorView& tensor, std::byte* to) {
   const std::uint64_t row = tensor.bytes() / static_cast<std::uint64_t>(tensor.shape[0]);
   const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kCopiedPiece / row));
   for (std::int64_t at = 0; at < tensor.shape[0]; at += rows) {
-    Piece piece;
+    Stretch piece;
     piece.gathered = &tensor;
     piece.first_row = at;
     piece.rows = std::min(rows, tensor.shape[0] - at);
@@ -77,7 +77,7 @@ void StagingCopy::group_pieces() {
 
 void StagingCopy::copy_batch(std::size_t batch) {
   for (std::size_t i = batches_[batch]; i < batches_[batch + 1]; ++i) {
-    const Piece& piece = pieces_[i];
+    const Stretch& piece = pieces_[i];
     if (piece.gathered == nullptr) {
       std::memcpy(piece.to, piece.from, piece.bytes);
     } else {
@@ -104,27 +104,20 @@ void StagingCopy::take_jobs(DeviceCopier* copier) {
   if (copier != nullptr) *copied_ += copier->finish();
 }
 
-void StagingCopy::work() noexcept {
+void StagingCopy::work() {
   try {
     if (tasks_.empty()) return take_jobs(nullptr);
     DeviceCopier copier(*lanes_);
     take_jobs(&copier);
   } catch (...) {
-    const std::lock_guard lock(mutex_);
     failed_ = true;
-    if (failure_ == nullptr) failure_ = std::current_exception();
+    throw;
   }
 }
 
 void StagingCopy::copy_all(int threads) {
   const std::size_t jobs = tasks_.size() + batches_.size() - 1;
-  const std::size_t wanted = std::min(jobs, static_cast<std::size_t>(threads));
-  Crew others;
-  for (std::size_t i = 1; i < wanted; ++i)
-    if (!others.add([this] { work(); })) break;
-  work();
-  others.join();
-  if (failure_) std::rethrow_exception(failure_);
+  share_work(static_cast<int>(std::min(jobs, static_cast<std::size_t>(threads))), [this](int) { work(); });
 }
 
 void StagingCopy::pin_all(int threads) noexcept {

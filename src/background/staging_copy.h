@@ -8,7 +8,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "background/staging_device.h"
@@ -46,7 +45,7 @@ class StagingCopy {
 
  private:
   // Bytes as they are, or rows of a tensor whose elements are gathered; in the CPU's memory.
-  struct Piece {
+  struct Stretch {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
     std::uint64_t bytes = 0;
@@ -61,7 +60,7 @@ class StagingCopy {
   void cut(const StagedRun& run, std::byte* memory);
   void cut(const TensorView& tensor, std::byte* to);
   void group_pieces();
-  void work() noexcept;
+  void work();
   void take_jobs(DeviceCopier* copier);
   void copy_batch(std::size_t batch);
   bool is_little() const;
@@ -76,13 +75,11 @@ class StagingCopy {
   // Jobs that a thread takes: first those of devices, then batches of pieces.
   std::vector<DeviceTask> tasks_;
   std::vector<TensorView> views_;  // of the tensors to gather
-  std::vector<Piece> pieces_;
+  std::vector<Stretch> pieces_;
   std::vector<std::size_t> batches_;  // where each begins in pieces_, and the end
   std::atomic<std::size_t> next_ = 0;
   std::atomic<bool> failed_ = false;
   std::shared_ptr<std::atomic<std::uint64_t>> copied_ = std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::mutex mutex_;  // guards failure_
-  std::exception_ptr failure_;
   std::promise<void> promise_;
   std::shared_future<void> whole_ = promise_.get_future().share();
   Crew conductor_;  // one thread, which starts the others: of an overlapped copy, and of pinning

@@ -118,7 +118,7 @@ void pin_cell(SnapshotBlock& block, std::size_t cell, int device, DeviceLanes& l
 }
 
 // Whether the device itself can put the piece where it belongs.
-bool DeviceCopier::is_straight(const DeviceTask& task, const DeviceTask::Piece& piece, bool pinned) const {
+bool DeviceCopier::is_straight(const DeviceTask& task, const DeviceTask::Copy& piece, bool pinned) const {
   if (task.memory->block == nullptr) return true;  // from a device to itself
   if (!pinned && lanes_.pinning() != Pinning::kNone) return false;
   const auto at = static_cast<std::uint64_t>(piece.to - task.memory->block->data());
@@ -126,7 +126,7 @@ bool DeviceCopier::is_straight(const DeviceTask& task, const DeviceTask::Piece& 
   return in_cell && !is_better_gathered(piece.from);
 }
 
-void DeviceCopier::pass_through_ring(const DeviceTask& task, const DeviceTask::Piece& piece) {
+void DeviceCopier::pass_through_ring(const DeviceTask& task, const DeviceTask::Copy& piece) {
   DeviceReader& reader = behind_caller(task, lane_->reader(piece.from.device.index));
   std::byte* to = piece.to;
   reader.begin(piece.from);
@@ -144,14 +144,14 @@ std::uint64_t DeviceCopier::begin(const DeviceTask& task) {
   const bool pinned = block != nullptr && block->is_pinned(task.cell);
   DeviceStream& stream = behind_caller(task, lane_->stream(device));
   const CopyWay way = block == nullptr ? CopyWay::kOnDevice : CopyWay::kToHost;
-  for (const DeviceTask::Piece& piece : task.pieces) {
+  for (const DeviceTask::Copy& piece : task.pieces) {
     if (!is_straight(task, piece, pinned)) continue;
     RowCopies(piece.from, TensorView::contiguous(piece.to, piece.from.dtype, piece.from.shape))
         .for_each([&](const DeviceCopy& copy) { stream.begin(way, copy); });
   }
   begun_.push_back({&stream, stream.mark(), task.bytes});
   // The others pass through the ring, while the device is busy with those above.
-  for (const DeviceTask::Piece& piece : task.pieces)
+  for (const DeviceTask::Copy& piece : task.pieces)
     if (!is_straight(task, piece, pinned)) pass_through_ring(task, piece);
   std::uint64_t ended = 0;
   while (begun_.size() >= kMostBegun) ended += wait_for_oldest();

@@ -25,13 +25,13 @@ struct PlaceMemory {
 
 // A part of a device's tensors that one thread copies: what goes into one cell of a block, or into a device.
 struct DeviceTask {
-  struct Piece {
+  struct Copy {
     TensorView from;
     std::byte* to;  // dense
   };
   const PlaceMemory* memory = nullptr;
   std::size_t cell = 0;  // of the block
-  std::vector<Piece> pieces;
+  std::vector<Copy> pieces;
   std::uint64_t bytes = 0;
 };
 
@@ -73,8 +73,8 @@ class DeviceCopier {
     std::uint64_t mark;
     std::uint64_t bytes;
   };
-  bool is_straight(const DeviceTask& task, const DeviceTask::Piece& piece, bool pinned) const;
-  void pass_through_ring(const DeviceTask& task, const DeviceTask::Piece& piece);
+  bool is_straight(const DeviceTask& task, const DeviceTask::Copy& piece, bool pinned) const;
+  void pass_through_ring(const DeviceTask& task, const DeviceTask::Copy& piece);
   std::uint64_t wait_for_oldest();
 
   DeviceLanes& lanes_;

@@ -22,7 +22,7 @@ class StagingSums {
   void require_same() const;
 
  private:
-  struct Piece {
+  struct SummedBytes {
     ByteSpan bytes;
     std::size_t tensor;  // in names_
     std::uint64_t sum = 0;
@@ -31,7 +31,7 @@ class StagingSums {
 
   const int threads_;
   std::vector<std::string> names_;
-  std::vector<Piece> pieces_;
+  std::vector<SummedBytes> pieces_;
 };
 
 }  // namespace cairn

@@ -10,6 +10,7 @@
 #include "base/seeded_hash.h"
 #include "cairn/storage.h"
 #include "checkpoint/assemble.h"
+#include "checkpoint/dcp_names.h"
 #include "checkpoint/description.h"
 #include "checkpoint/file_list.h"
 #include "checkpoint/formats.h"
@@ -210,7 +211,7 @@ std::vector<std::pair<std::string, std::string>> DcpCheckpoint::facts() const {
   } catch (const Error&) {
     manifest = false;
   }
-  const bool rank_local = metadata_files_.front() != kMetadataFile;
+  const bool rank_local = metadata_files_.front() != kMetadataName;
   return dcp_facts({metadata_, metadata_files_.size(), rank_local, manifest});
 }
 

@@ -49,8 +49,6 @@ std::unique_ptr<StoredCheckpoint> open_checkpoint(const std::string& url, const 
 std::unique_ptr<StoredCheckpoint> open_place(const Place& place, const Limits& limits,
                                              const std::shared_ptr<SourceChecks>& checks);
 
-inline constexpr std::string_view kMetadataFile = ".metadata";
-
 // `metadata_files`: ".metadata", or every rank's own "__{rank}.metadata".
 std::unique_ptr<StoredCheckpoint> open_dcp(std::shared_ptr<const FileSystem> folder,
                                            const std::vector<std::string>& metadata_files,

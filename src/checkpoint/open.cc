@@ -11,6 +11,7 @@
 #include "cairn/checkpoint.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_checkpoint.h"
+#include "checkpoint/dcp_names.h"
 #include "checkpoint/formats.h"
 
 namespace cairn {
@@ -41,7 +42,7 @@ std::vector<std::string> rank_local_metadata(const std::vector<FileEntry>& entri
 
 bool has_metadata(const FileSystem& folder, const std::string& beneath) {
   try {
-    return folder.enter(beneath)->stat(kMetadataFile).has_value();
+    return folder.enter(beneath)->stat(kMetadataName).has_value();
   } catch (const Error&) {
     return false;  // this is only advice
   }
@@ -72,10 +73,10 @@ std::unique_ptr<StoredCheckpoint> open_folder(const std::shared_ptr<const FileSy
                                               const Limits& limits,
                                               const std::shared_ptr<SourceChecks>& checks) {
   // A checkpoint may have ten thousand files; .metadata is looked for before they are listed.
-  if (folder->version_of(kMetadataFile) || folder->stat(kMetadataFile))
-    return open_dcp(folder, {std::string(kMetadataFile)}, limits, checks);
+  if (folder->version_of(kMetadataName) || folder->stat(kMetadataName))
+    return open_dcp(folder, {std::string(kMetadataName)}, limits, checks);
   const std::vector<FileEntry> entries = folder->entries();
-  if (has_file(entries, kMetadataFile)) return open_dcp(folder, {std::string(kMetadataFile)}, limits, checks);
+  if (has_file(entries, kMetadataName)) return open_dcp(folder, {std::string(kMetadataName)}, limits, checks);
   const std::vector<std::string> rank_local = rank_local_metadata(entries);
   if (!rank_local.empty()) return open_dcp(folder, rank_local, limits, checks);
   if (has_file(entries, kIndexFile) || has_ending(entries, ".safetensors"))
@@ -118,7 +119,7 @@ std::unique_ptr<StoredCheckpoint> open_single_file(const FileSystem& folder, con
 }
 
 bool is_metadata_name(std::string_view name) {
-  return name == kMetadataFile || name == kIndexFile || (rank_in_name(name) && name.ends_with(".metadata"));
+  return name == kMetadataName || name == kIndexFile || (rank_in_name(name) && name.ends_with(".metadata"));
 }
 
 }  // namespace

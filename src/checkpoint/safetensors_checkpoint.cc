@@ -27,7 +27,7 @@ struct DataFile {
 };
 
 // A stored piece of a tensor: a whole one, unless DCP_SHARDING_INFO says otherwise.
-struct Piece {
+struct StoredPart {
   std::uint32_t file = 0;
   const SafetensorsEntry* entry = nullptr;
   Shape offsets;
@@ -61,7 +61,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
 
   std::vector<ChunkPlace> chunks(std::size_t tensor) const override {
     std::vector<ChunkPlace> places;
-    for (const Piece& piece : pieces_of(tensor)) {
+    for (const StoredPart& piece : pieces_of(tensor)) {
       places.push_back({{piece.offsets, piece.entry->shape},
                         files_[piece.file].name,
                         piece.entry->offset,
@@ -134,15 +134,15 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
     return "";
   }
 
-  const std::vector<Piece>& pieces_of(std::size_t tensor) const {
+  const std::vector<StoredPart>& pieces_of(std::size_t tensor) const {
     if (tensor < pieces_.size()) return pieces_[tensor];
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("tensor number {} of a checkpoint that has {}", tensor, pieces_.size()));
   }
 
-  static std::vector<Box> boxes_of(const std::vector<Piece>& pieces) {
+  static std::vector<Box> boxes_of(const std::vector<StoredPart>& pieces) {
     std::vector<Box> boxes;
-    for (const Piece& piece : pieces) boxes.push_back({piece.offsets, piece.entry->shape});
+    for (const StoredPart& piece : pieces) boxes.push_back({piece.offsets, piece.entry->shape});
     return boxes;
   }
 
@@ -163,7 +163,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
     }
   }
 
-  void add_piece(Piece piece, bool sharded) {
+  void add_piece(StoredPart piece, bool sharded) {
     const SafetensorsEntry& entry = *piece.entry;
     if (piece.offsets.rank() != entry.shape.rank()) {
       throw Error(ErrorCode::kCorrupt, fmt::format("{} says {} of a tensor of shape {}", kShardingInfoKey,
@@ -179,7 +179,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
       pieces_.push_back({std::move(piece)});
       return;
     }
-    const Piece& first = pieces_[known->second].front();
+    const StoredPart& first = pieces_[known->second].front();
     if (!sharded || first.entry->dtype != entry.dtype || first.entry->shape.rank() != entry.shape.rank()) {
       throw Error(ErrorCode::kCorrupt,
                   fmt::format("it is also in '{}', and {}", files_[first.file].name,
@@ -194,7 +194,7 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   void finish_tensor(std::size_t i) {
     TensorSummary& tensor = tensors_[i];
     std::vector<std::uint32_t> files;
-    for (const Piece& piece : pieces_[i]) {
+    for (const StoredPart& piece : pieces_[i]) {
       files.push_back(piece.file);
       for (std::size_t d = 0; d < tensor.shape.rank(); ++d) {
         tensor.shape[d] = std::max(tensor.shape[d], checked_add(piece.offsets[d], piece.entry->shape[d]));
@@ -225,20 +225,20 @@ class SafetensorsCheckpoint final : public StoredCheckpoint {
   OpenFile open_file_;
   std::shared_ptr<const FileSystem> folder_;  // null for a single file
   std::vector<TensorSummary> tensors_;
-  std::vector<std::vector<Piece>> pieces_;              // by tensor
+  std::vector<std::vector<StoredPart>> pieces_;         // by tensor
   std::vector<ObjectSummary> objects_;                  // there are none
   MapByName<std::string_view, std::size_t> positions_;  // while opening
 };
 
 class SafetensorsCheckpoint::Reader final : public ChunkReader {
  public:
-  Reader(const SafetensorsCheckpoint& checkpoint, const std::vector<Piece>& pieces)
+  Reader(const SafetensorsCheckpoint& checkpoint, const std::vector<StoredPart>& pieces)
       : checkpoint_(checkpoint), pieces_(pieces) {}
 
   std::uint64_t most_bytes(std::size_t chunk) const override { return pieces_[chunk].entry->bytes; }
 
   void read(std::size_t chunk, const Selection& from, const TensorView& to) const override {
-    const Piece& piece = pieces_[chunk];
+    const StoredPart& piece = pieces_[chunk];
     const auto source = checkpoint_.open_file_(checkpoint_.files_[piece.file].name);
     const SafetensorsEntry& entry = *piece.entry;
     StoredElements elements{
@@ -253,11 +253,11 @@ class SafetensorsCheckpoint::Reader final : public ChunkReader {
 
  private:
   const SafetensorsCheckpoint& checkpoint_;
-  const std::vector<Piece>& pieces_;
+  const std::vector<StoredPart>& pieces_;
 };
 
 Tensor SafetensorsCheckpoint::read_at(std::size_t tensor, const Selection& selection) const {
-  const std::vector<Piece>& pieces = pieces_of(tensor);
+  const std::vector<StoredPart>& pieces = pieces_of(tensor);
   const TensorSummary& summary = tensors_[tensor];
   return assemble(summary.name, summary.dtype, summary.shape, boxes_of(pieces), selection,
                   Reader(*this, pieces));
@@ -265,7 +265,7 @@ Tensor SafetensorsCheckpoint::read_at(std::size_t tensor, const Selection& selec
 
 void SafetensorsCheckpoint::read_into(std::size_t tensor, const Selection& selection,
                                       const TensorView& to) const {
-  const std::vector<Piece>& pieces = pieces_of(tensor);
+  const std::vector<StoredPart>& pieces = pieces_of(tensor);
   assemble_into(tensors_[tensor].name, tensors_[tensor].shape, boxes_of(pieces), selection,
                 Reader(*this, pieces), to);
 }

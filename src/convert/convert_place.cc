@@ -4,6 +4,7 @@
 
 #include "base/trial.h"
 #include "cairn/error.h"
+#include "checkpoint/dcp_names.h"
 #include "checkpoint/formats.h"
 
 namespace cairn {
@@ -20,7 +21,7 @@ bool is_folder_format(Format format) { return format == Format::kDcp || format =
 // A model's folder may hold other things, like a tokenizer.
 bool has_model(const std::vector<FileEntry>& entries) {
   return std::any_of(entries.begin(), entries.end(), [](const FileEntry& entry) {
-    return entry.name == kIndexFile || entry.name == kMetadataFile || entry.name.ends_with(".safetensors");
+    return entry.name == kIndexFile || entry.name == kMetadataName || entry.name.ends_with(".safetensors");
   });
 }
 

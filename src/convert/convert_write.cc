@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -333,8 +332,8 @@ class OutputWriter {
 }  // namespace
 
 int convert_threads(const ConvertOptions& options, std::uint64_t bytes) {
-  const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const int wanted = options.threads > 0 ? options.threads : std::clamp(cores, kLeastThreads, kMostThreads);
+  const int wanted =
+      options.threads > 0 ? options.threads : std::clamp(core_count(), kLeastThreads, kMostThreads);
   const std::uint64_t fit = options.memory_budget * 3 / 4 / bytes;
   return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(wanted)));
 }

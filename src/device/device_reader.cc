@@ -55,7 +55,7 @@ void DeviceReader::fetch() {
   slot.mark = stream_->mark();
 }
 
-void DeviceReader::fill(Slot& slot, const Piece& piece) {
+void DeviceReader::fill(Slot& slot, const Fetch& piece) {
   const auto begin = [&](const DeviceCopy& copy) { stream_->begin(CopyWay::kToHost, copy); };
   if (piece.gathered) {
     const ByteExtent extent = extent_of(piece.view);
@@ -65,7 +65,7 @@ void DeviceReader::fill(Slot& slot, const Piece& piece) {
       .for_each(begin);
 }
 
-ByteSpan DeviceReader::gather(const Slot& slot, const Piece& piece) {
+ByteSpan DeviceReader::gather(const Slot& slot, const Fetch& piece) {
   TensorView fetched = piece.view;
   fetched.device = {};
   fetched.data = slot.memory + (piece.view.data - extent_of(piece.view).first);
@@ -79,7 +79,7 @@ ByteSpan DeviceReader::next() {
   // The piece before is not used any more: its slot takes the next one.
   if (given_ > 0 && fetched_ < pieces_.size()) fetch();
   if (given_ == pieces_.size()) return {};
-  const Piece& piece = pieces_[given_];
+  const Fetch& piece = pieces_[given_];
   const Slot& slot = slots_[given_ % slots_.size()];
   stream_->wait(slot.mark);
   ++given_;

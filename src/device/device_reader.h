@@ -35,7 +35,7 @@ class DeviceReader {
 
  private:
   // Elements that lie together enough to be fetched at once.
-  struct Piece {
+  struct Fetch {
     TensorView view;
     bool gathered = false;  // all between the first and the last byte is fetched, and sorted out here
   };
@@ -45,8 +45,8 @@ class DeviceReader {
   };
   void cut(const TensorView& tensor);
   void fetch();
-  void fill(Slot& slot, const Piece& piece);
-  ByteSpan gather(const Slot& slot, const Piece& piece);
+  void fill(Slot& slot, const Fetch& piece);
+  ByteSpan gather(const Slot& slot, const Fetch& piece);
 
   std::shared_ptr<DeviceDriver> driver_;
   const int device_;
@@ -55,7 +55,7 @@ class DeviceReader {
   std::unique_ptr<DeviceStream> stream_;  // ends before the memory
   std::vector<Slot> slots_;
   PodVector<std::byte> sorted_;
-  std::vector<Piece> pieces_;
+  std::vector<Fetch> pieces_;
   std::size_t fetched_ = 0;  // pieces whose copy has begun
   std::size_t given_ = 0;    // pieces that next() has returned
 };

@@ -20,6 +20,7 @@ class DcpReader final : public StorageReader {
   std::string fetch_description() override;
   const Metadata& set_up_storage_reader(std::string description, const ReaderRole& role) override;
   std::vector<LoadPlan> prepare_global_plan(std::vector<LoadPlan> plans) override;
+  bool plans_alone() const override { return true; }
   void read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport& report) override;
 
  private:

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
+#include <deque>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/checked.h"
-#include "base/crew.h"
+#include "base/parallel.h"
 #include "base/seeded_hash.h"
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
@@ -172,13 +172,11 @@ class QuantizedReads {
   void run(int threads) {
     for (const auto& wanted : wanted_)
       if (wanted->left == 0) finish(*wanted);  // nothing is wanted of it
-    const std::size_t most = std::min(tiles_.size(), static_cast<std::size_t>(threads));
-    Crew others;
-    for (std::size_t i = 1; i < most; ++i)
-      if (!others.add([this] { take_tiles(); })) break;
-    take_tiles();
-    others.join();
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    std::deque<DeviceSenders> senders;         // one for each thread
+    for (int i = 0; i < threads; ++i) senders.emplace_back(devices_, RingOptions{});
+    for_each_in_parallel(tiles_.size(), threads, [&](std::size_t tile, int thread) {
+      take(tiles_[tile], senders[static_cast<std::size_t>(thread)]);
+    });
   }
 
   void fill(ReadReport& report) const {
@@ -237,24 +235,12 @@ class QuantizedReads {
         .in_file(stored_.file(wanted.how.scales));
   }
 
-  void take_tiles() noexcept {
+  void take(const Tile& tile, DeviceSenders& senders) {
     try {
-      DeviceSenders senders(devices_, {});
-      while (!stop_) {
-        const std::size_t next = next_++;
-        if (next >= tiles_.size()) return;
-        const Tile& tile = tiles_[next];
-        try {
-          read(tile, senders);
-        } catch (Error& e) {
-          e.of_tensor(tile.wanted->item->storage_index.fqn);
-          throw;
-        }
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (failure_ == nullptr) failure_ = std::current_exception();
-      stop_ = true;
+      read(tile, senders);
+    } catch (Error& e) {
+      e.of_tensor(tile.wanted->item->storage_index.fqn);
+      throw;
     }
   }
 
@@ -349,11 +335,7 @@ class QuantizedReads {
   LazyDriver devices_;
   std::vector<std::unique_ptr<Wanted>> wanted_;
   std::vector<Tile> tiles_;
-  std::atomic<std::size_t> next_ = 0;
   std::atomic<std::uint64_t> needed_ = 0;
-  std::atomic<bool> stop_ = false;
-  std::mutex mutex_;
-  std::exception_ptr failure_;
 };
 
 }  // namespace

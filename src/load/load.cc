@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <typeinfo>
 #include <utility>
 
 #include "base/current_error.h"
@@ -39,12 +38,11 @@ class Loading {
 
   // `finish` runs when this rank has all its data; what it throws fails on all ranks.
   LoadResult run(const std::function<void()>& finish) {
-    if (options_.share_metadata)
-      description_ = steps_.broadcast("metadata", [&] {
-        std::string description = reader().fetch_description();
-        CAIRN_POINT("load.described");
-        return description;
-      });
+    description_ = steps_.broadcast("metadata", [&] {
+      std::string description = reader().fetch_description();
+      CAIRN_POINT("load.described");
+      return description;
+    });
     make_plan();
     read();
     if (finish) {
@@ -74,15 +72,15 @@ class Loading {
     return *reader_;
   }
 
-  // Whether no rank's plan depends on another's: the same on all ranks, as their options are.
+  // Whether no rank's plan depends on another's: the same on all ranks, as their options are. Asked between
+  // steps, where a failure would be one rank's alone, so our own reader is not opened for it: its plans do
+  // not.
   bool plans_alone() const {
     if (steps_.size() == 1) return true;
-    if (options_.reader != nullptr && typeid(*options_.reader) != typeid(DcpReader)) return false;
-    return planner_.plans_alone();
+    return (options_.reader == nullptr || options_.reader->plans_alone()) && planner_.plans_alone();
   }
 
   LoadPlan local_plan() {
-    if (!options_.share_metadata) description_ = reader().fetch_description();
     ReaderRole role;
     role.rank = steps_.rank();
     role.world_size = steps_.size();

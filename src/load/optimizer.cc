@@ -7,6 +7,9 @@
 namespace cairn {
 namespace {
 
+// Which step of an entry's path names the parameter: optimizer / state / net.0.weight / exp_avg.
+constexpr std::size_t kParameterStep = 2;
+
 // Makes a state of what the optimizer left: this rank's shares, empty, for the load to fill.
 class OptimizerPlanner final : public EmptyStateDictLoadPlanner {
  public:
@@ -75,8 +78,8 @@ class OptimizerPlanner final : public EmptyStateDictLoadPlanner {
 
   // Null: to be cut by rows.
   const ParameterLayout* layout_of(const Path& path) const {
-    if (options_.parameters.empty() || path.size() <= options_.parameter_step) return nullptr;
-    const std::string parameter = to_string(path[options_.parameter_step]);
+    if (options_.parameters.empty() || path.size() <= kParameterStep) return nullptr;
+    const std::string parameter = to_string(path[kParameterStep]);
     const auto found = options_.parameters.find(parameter);
     if (found != options_.parameters.end()) return &found->second;
     if (options_.cut_unknown) return nullptr;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/checked.h"
@@ -81,10 +80,7 @@ class SharedReads::Capture final : public LoadPlanner {
 
  private:
   Place& place(const ReadItem& item) {
-    std::size_t number = 0;
-    const std::string& name = item.dest_index.fqn;
-    std::from_chars(name.data(), name.data() + name.size(), number);
-    return places_.at(number);
+    return places_.at(static_cast<std::size_t>(item.dest_index.index.value()));
   }
   std::vector<Place> places_;
 };
@@ -168,7 +164,7 @@ DType SharedReads::stored_dtype(const ReadItem& item) const {
   throw Error(ErrorCode::kNotFound, "the checkpoint has no such tensor").of_tensor(item.storage_index.fqn);
 }
 
-std::uint64_t SharedReads::bytes_of(const Piece& piece) const {
+std::uint64_t SharedReads::bytes_of(const ItemPart& piece) const {
   const ReadItem& item = plan_.items[piece.item];
   if (item.type != LoadItemType::kTensor) return 0;
   return checked_mul<std::uint64_t>(static_cast<std::uint64_t>(piece.box.volume()),
@@ -195,7 +191,7 @@ std::string SharedReads::next_round() {
     bytes += bytes_of(pieces_[next_]);
     if (bytes > round_bytes_ && next_ > first) break;
     ReadItem item = part_of(plan_.items[pieces_[next_].item], pieces_[next_].box);
-    item.dest_index = {std::to_string(next_ - first), std::nullopt, std::nullopt};
+    item.dest_index.index = static_cast<std::int64_t>(next_ - first);
     item.dest_offsets = Shape(item.lengths.rank(), 0);
     plan.items.push_back(std::move(item));
   }
@@ -217,7 +213,7 @@ std::string SharedReads::next_round() {
 
   std::string message;
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
-    const Piece& piece = pieces_[first + i];
+    const ItemPart& piece = pieces_[first + i];
     const ReadItem& item = plan_.items[piece.item];
     const bool tensor = item.type == LoadItemType::kTensor;
     std::string data =
@@ -263,7 +259,7 @@ void SharedReads::receive(std::string_view message) {
   }
 }
 
-void SharedReads::deliver(const Piece& piece, DType dtype, std::string& bytes) {
+void SharedReads::deliver(const ItemPart& piece, DType dtype, std::string& bytes) {
   const ReadItem item = part_of(plan_.items[piece.item], piece.box);
   try {
     if (item.type == LoadItemType::kTensor) {

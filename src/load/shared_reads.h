@@ -36,7 +36,7 @@ class SharedReads {
   void require_complete() const;
 
  private:
-  struct Piece {
+  struct ItemPart {
     std::size_t item;
     Box box;  // within the item; objects: none
   };
@@ -45,8 +45,8 @@ class SharedReads {
   void cut(std::size_t item);
   std::string key_of(const ReadItem& item) const;
   DType stored_dtype(const ReadItem& item) const;
-  std::uint64_t bytes_of(const Piece& piece) const;
-  void deliver(const Piece& piece, DType dtype, std::string& bytes);
+  std::uint64_t bytes_of(const ItemPart& piece) const;
+  void deliver(const ItemPart& piece, DType dtype, std::string& bytes);
   void note_written(const std::string& name);
 
   const LoadPlan& plan_;
@@ -59,7 +59,7 @@ class SharedReads {
   DeviceSenders senders_{devices_, {}};
   const std::uint64_t round_bytes_;
   ReadReport& report_;
-  std::vector<Piece> pieces_;         // that this rank reads
+  std::vector<ItemPart> pieces_;      // that this rank reads
   std::set<std::size_t> for_others_;  // items
   std::size_t next_ = 0;
   std::map<std::string, std::vector<std::size_t>, std::less<>> expected_;  // by key_of: items from others

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <thread>
 #include <utility>
 
 #include "base/parallel.h"
@@ -65,7 +64,7 @@ class FileRead {
     std::atomic<std::size_t> left = 0;  // pieces
     std::atomic<bool> begun = false;
   };
-  struct Piece {
+  struct ItemPart {
     std::size_t item;
     Box box;  // within the item; an object has none
   };
@@ -103,7 +102,7 @@ class FileRead {
         .of_tensor(read.storage_index.fqn);
   }
 
-  void take(const Piece& piece, DeviceSenders& senders) {
+  void take(const ItemPart& piece, DeviceSenders& senders) {
     Item& item = items_[piece.item];
     item.begun = true;
     try {
@@ -148,7 +147,7 @@ class FileRead {
   const Limits limits_;
   LazyDriver devices_;
   std::vector<Item> items_;
-  std::vector<Piece> pieces_;
+  std::vector<ItemPart> pieces_;
   std::atomic<std::uint64_t> read_ = 0;
 };
 
@@ -218,8 +217,7 @@ class TorchSaveReader final : public StorageReader {
   }
 
   int threads() const {
-    if (options_.read.threads > 0) return options_.read.threads;
-    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+    return options_.read.threads > 0 ? options_.read.threads : std::min(core_count(), kMostThreads);
   }
 
   const std::string path_;

@@ -8,10 +8,10 @@
 #include <functional>
 #include <limits>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/parallel.h"
 #include "cairn/async.h"
 #include "cairn/cairn.h"
 #include "cairn/verify.h"
@@ -54,7 +54,7 @@ class Bench {
       : options_(checked(options)), place_(path), each_(tensor_bytes(options_)) {
     report_.checkpoint = place_.checkpoint();
     report_.file_system = place_.file_system();
-    report_.cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    report_.cores = core_count();
     report_.tensors = options_.tensors;
     report_.bytes = checked_mul(each_, static_cast<std::uint64_t>(options_.tensors));
     const auto rounds = static_cast<std::uint64_t>(3 * options_.repetitions + kAsyncSaves);

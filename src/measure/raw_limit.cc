@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <exception>
 #include <filesystem>
 #include <limits>
-#include <mutex>
-#include <thread>
 
+#include "base/parallel.h"
 #include "cairn/error.h"
 #include "cairn/storage.h"
 #include "storage/descriptor.h"
@@ -108,21 +106,8 @@ class RawMove {
   }
 
   void each_file(const std::function<void(std::size_t)>& work) {
-    std::exception_ptr failure;
-    std::mutex mutex;
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-      threads.emplace_back([&, i] {
-        try {
-          work(i);
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          failure = std::current_exception();
-        }
-      });
-    }
-    threads.clear();
-    if (failure) std::rethrow_exception(failure);
+    for_each_in_parallel(files_.size(), static_cast<int>(files_.size()),
+                         [&](std::size_t i, int) { work(i); });
   }
 
   const Scratch& scratch_;
@@ -139,7 +124,7 @@ void keep_best(RawTime& best, double seconds, const RawWay& way) {
 }  // namespace
 
 std::vector<RawWay> raw_ways() {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int cores = core_count();
   std::vector<RawWay> ways;
   for (const int files : {1, std::max(2, cores / 4), std::max(8, cores)})
     for (const bool direct : {false, true}) ways.push_back({files, direct});

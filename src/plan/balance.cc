@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kEnvelope = 1024;
 
 // A part of an item that has been cut: `count` slices of dimension `dim`, from `begin`.
-struct Piece {
+struct Slices {
   std::uint32_t item;
   std::uint32_t dim;
   std::int64_t begin;
@@ -44,7 +44,7 @@ class Balancer {
     } else {
       for (std::uint32_t group = 0; group < groups_.size(); ++group) assign(group);
     }
-    std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
+    std::sort(pieces_.begin(), pieces_.end(), [](const Slices& a, const Slices& b) {
       return a.item != b.item ? a.item < b.item : a.begin < b.begin;
     });
     for (std::size_t rank = 0; rank < all_.size(); ++rank) keep_items(rank);
@@ -170,7 +170,7 @@ class Balancer {
     PodVector<ItemRow>& rows = all_[rank].items.rows().rows;
     const std::uint32_t base = groups_.first_item(rank);
     const auto first_piece =
-        std::partition_point(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.item < base; });
+        std::partition_point(pieces_.begin(), pieces_.end(), [&](const Slices& p) { return p.item < base; });
     auto piece = first_piece;
     PodVector<ItemRow> cut;  // only when this rank has pieces: else the rows move up in place
     const bool has_pieces = piece != pieces_.end() && piece->item < base + rows.size();
@@ -192,7 +192,7 @@ class Balancer {
     }
   }
 
-  ItemRow piece_row(ItemRow row, const Piece& piece) {
+  ItemRow piece_row(ItemRow row, const Slices& piece) {
     Shape offsets = tables_->dims.shape(row.chunk_offsets);
     Shape sizes = tables_->dims.shape(row.chunk_sizes);
     offsets[piece.dim] = checked_add(offsets[piece.dim], piece.begin);
@@ -211,7 +211,7 @@ class Balancer {
   PodVector<std::int64_t> bytes_;  // by group
   PodVector<std::int64_t> load_;   // by rank
   PodVector<std::uint8_t> kept_;   // by item
-  std::vector<Piece> pieces_;
+  std::vector<Slices> pieces_;
 };
 
 }  // namespace

@@ -28,8 +28,8 @@ Digest digest_of(const SavePlan& plan, const SavePlannerOptions& options, int wo
   std::string bytes = encoder.encode(PlanMessage::kLocalPlan, plan, 0, 1);
   put(bytes, static_cast<std::int32_t>(world_size));
   for (const bool flag :
-       {options.flatten_state_dict, options.flatten_sharded_tensors, options.dedup_save_to_lowest_rank,
-        options.global.split.enabled, options.global.split.over_replicas, options.global.allow_partial}) {
+       {options.flatten_state_dict, options.dedup_save_to_lowest_rank, options.global.split.enabled,
+        options.global.split.over_replicas, options.global.allow_partial}) {
     put(bytes, static_cast<std::uint8_t>(flag));
   }
   put(bytes, static_cast<std::uint8_t>(options.global.dedup));

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <mutex>
-#include <thread>
 
-#include "base/crew.h"
+#include "base/parallel.h"
 #include "cairn/error.h"
 #include "reading/item_reader.h"
 
@@ -25,16 +23,11 @@ class Run {
       : work_(work), items_(items), role_(role) {}
 
   void on(int threads) {
-    Crew others;
-    for (int i = 1; i < threads; ++i)
-      if (!others.add([this] { take_units(); })) break;
-    take_units();
-    others.join();
-    if (failure_ != nullptr) std::rethrow_exception(failure_);
+    share_work(threads, [this](int) { take_units(); });
   }
 
  private:
-  void take_units() noexcept {
+  void take_units() {
     try {
       ItemReader::Scratch scratch(items_);
       while (!items_.stopped()) {
@@ -45,9 +38,8 @@ class Run {
         report_progress();
       }
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (failure_ == nullptr) failure_ = std::current_exception();
       items_.stop();
+      throw;
     }
   }
 
@@ -66,17 +58,14 @@ class Run {
   ItemReader& items_;
   const ReaderRole& role_;
   std::atomic<std::size_t> next_ = 0;
-  std::mutex mutex_;
-  std::exception_ptr failure_;
   std::mutex progress_mutex_;
 };
 
 }  // namespace
 
 int threads_for(const ReadOptions& options) {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const int wanted =
-      options.threads > 0 ? options.threads : std::min(std::max(cores, kLeastThreads), kMostThreads);
+      options.threads > 0 ? options.threads : std::clamp(core_count(), kLeastThreads, kMostThreads);
   const std::uint64_t fit = options.memory_budget / 2 / kThreadBytes;
   return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(wanted)));
 }

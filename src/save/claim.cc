@@ -12,18 +12,13 @@
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
+#include "storage/write_file.h"
 
 namespace cairn {
 namespace {
 
 // Of saves that die while they replace one and the same checkpoint.
 constexpr int kMostClaims = 10000;
-
-void write(FileSystem& files, const std::string& name, std::string_view bytes, const CreateOptions& how) {
-  const auto file = files.create(name, how);
-  file->write_at(0, as_bytes(bytes));
-  file->commit();
-}
 
 void remove_quietly(FileSystem& files, const std::string& name) noexcept {
   try {
@@ -60,7 +55,7 @@ class Claims {
     for (int number = last(); number < kMostClaims;) {
       ++number;
       try {
-        write(files_, name(number), to_string(mine_.save), {.durable = false});
+        write_file(files_, name(number), to_string(mine_.save), {.durable = false});
         return number;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::kConflict) throw;
@@ -154,7 +149,7 @@ Error another_save_came_first(const FileSystem& files, const std::string& metada
 void replace_by_claim(FileSystem& files, const Replacement& mine) {
   const std::string pending = pending_metadata_name(mine.save, mine.rank);
   try {
-    write(files, pending, mine.bytes, {.size = mine.bytes.size(), .durable = mine.durable});
+    write_file(files, pending, mine.bytes, {.durable = mine.durable});
     CAIRN_POINT("claim.pending");
     take_the_place(files, mine, pending);
   } catch (...) {

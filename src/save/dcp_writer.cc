@@ -2,21 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/checked.h"
-#include "base/crew.h"
 #include "base/source.h"
 #include "base/trial.h"
 #include "base/utf8.h"
 #include "cairn/checkpoint_storage.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
+#include "save/file_jobs.h"
 #include "save/file_stream.h"
 #include "save/item_writer.h"
 #include "save/publish.h"
@@ -34,8 +29,6 @@ void check(const WriteOptions& options) {
   if (options.files_per_rank < 0 || options.files_per_rank > 1024)
     bad(fmt::format("{} files per rank; 0 (chosen here) to 1024 are possible", options.files_per_rank));
   if (options.spare_cores < 0) bad(fmt::format("{} cores to spare; 0 or more are", options.spare_cores));
-  if (!std::has_single_bit(options.alignment) || options.alignment < 64 || options.alignment > 32768)
-    bad(fmt::format("tensors cannot be aligned to {}; a power of two from 64 to 32768", options.alignment));
   if (options.memory_budget < kBuffersPerFile * kSmallestBuffer)
     bad(fmt::format("a memory budget of {} bytes; the least is {}", options.memory_budget,
                     kBuffersPerFile * kSmallestBuffer));
@@ -117,7 +110,7 @@ class DcpWriter final : public StorageWriter {
 
   int file_count(std::uint64_t bytes) const {
     if (options_.files_per_rank > 0) return options_.files_per_rank;
-    const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const int cores = core_count();
     // Ranks of one machine share its cores; how many of them are there nobody here knows.
     const int share = role_.world_size > 1 ? std::clamp(cores / role_.world_size, 4, 16) : 16;
     const int most = std::clamp(cores - options_.spare_cores, 1, share);
@@ -132,7 +125,7 @@ class DcpWriter final : public StorageWriter {
 
   // The other half is for tensors of devices.
   ItemOptions item_options(int files) {
-    ItemOptions items{options_.alignment, options_.transforms, &devices_, {}};
+    ItemOptions items{options_.transforms, &devices_, {}};
     items.ring.slot_bytes = buffer_bytes(files, static_cast<int>(items.ring.slots), items.ring.slot_bytes);
     return items;
   }
@@ -149,8 +142,7 @@ class DcpWriter final : public StorageWriter {
   struct Job;
   std::unique_ptr<FileWriter> create(const Job& job) const;
   void write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& stream,
-                  const ItemOptions& items);
-  void report(std::uint64_t bytes);
+                  const ItemOptions& items, FileJobs& all);
 
   std::shared_ptr<FileSystem> files_;
   const WriteOptions options_;
@@ -160,11 +152,6 @@ class DcpWriter final : public StorageWriter {
   std::optional<EarlierCollective> earlier_;  // on the coordinator of a rank-local save
   std::vector<std::string> written_;          // files of this rank that may be there
   std::vector<std::string> warnings_;
-
-  std::mutex mutex_;  // guards what the writing threads share, below
-  std::uint64_t done_ = 0;
-  std::uint64_t total_ = 0;
-  std::atomic<bool> stop_ = false;
 };
 
 // One file and what goes into it.
@@ -175,15 +162,7 @@ struct DcpWriter::Job {
   std::uint64_t size = 0;              // at least what it will be
   std::vector<WriteResult> results;
   ManifestFile sums;
-  std::exception_ptr failure;
 };
-
-void DcpWriter::report(std::uint64_t bytes) {
-  if (!role_.progress) return;
-  const std::lock_guard lock(mutex_);
-  done_ += bytes;
-  role_.progress({"write", done_, total_});
-}
 
 // A file that gets no room is refused before its first byte: the tensor is named at which the room would end.
 std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
@@ -194,7 +173,7 @@ std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
     const std::uint64_t room = files_->free_space().value_or(0);
     std::uint64_t end = 0;
     const auto has_none = [&](std::size_t position) {
-      return (end += ItemWriter::most_bytes(bytes_of((*job.items)[position]), options_.alignment)) > room;
+      return (end += ItemWriter::most_bytes(bytes_of((*job.items)[position]))) > room;
     };
     const auto found = std::find_if(job.positions.begin(), job.positions.end(), has_none);
     e.of_tensor((*job.items)[found == job.positions.end() ? job.positions.back() : *found].index.fqn);
@@ -203,38 +182,30 @@ std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
 }
 
 void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options,
-                           const ItemOptions& items) {
-  try {
-    FileStream stream(create(job), options);
-    ItemWriter writer(stream, job.name, planner, pace, items);
-    for (const std::size_t position : job.positions) {
-      if (stop_) return;
-      pace.pass(0);
-      const WriteItem item = (*job.items)[position];
-      job.results.push_back(writer.write(item));
-      report(bytes_of(item));
-    }
-    CAIRN_POINT("write.before_commit");
-    job.sums = stream.commit(job.name);
-    CAIRN_POINT("write.file_committed");
-  } catch (...) {
-    stop_ = true;
-    job.failure = std::current_exception();
+                           const ItemOptions& items, FileJobs& all) {
+  FileStream stream(create(job), options);
+  ItemWriter writer(stream, job.name, planner, pace, items);
+  for (const std::size_t position : job.positions) {
+    if (all.stopped()) return;
+    pace.pass(0);
+    const WriteItem item = (*job.items)[position];
+    job.results.push_back(writer.write(item));
+    all.report(bytes_of(item));
   }
+  CAIRN_POINT("write.before_commit");
+  job.sums = stream.commit(job.name);
+  CAIRN_POINT("write.file_committed");
 }
 
 WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   std::vector<std::uint64_t> sizes;
   std::uint64_t total = 0;
   for (const WriteItem item : plan.items) {
-    sizes.push_back(ItemWriter::most_bytes(bytes_of(item), options_.alignment));
+    sizes.push_back(ItemWriter::most_bytes(bytes_of(item)));
     total = checked_add(total, bytes_of(item));
   }
   const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
   check_space(*files_, {&plan, 1}, options_.low_space, warnings_);
-  done_ = 0;
-  total_ = total;
-  stop_ = false;
   std::vector<Job> jobs(spread.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     jobs[i].name = data_file_name(role_.rank, static_cast<int>(i), role_.save_id);
@@ -249,21 +220,13 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
   const ItemOptions items = item_options(static_cast<int>(jobs.size()));
   Pace pace(role_.cancelled, role_.deadline, options_.bytes_per_second);
-  std::atomic<std::size_t> next = 0;
-  const auto take_jobs = [&] {
-    for (std::size_t i = next++; i < jobs.size(); i = next++)
-      write_file(jobs[i], planner, pace, stream, items);
-  };
-  Crew others;
-  for (std::size_t i = 1; i < jobs.size(); ++i)
-    if (!others.add(take_jobs)) break;
-  take_jobs();
-  others.join();
+  FileJobs all(role_.progress, total);
+  all.run(jobs.size(), static_cast<int>(jobs.size()),
+          [&](std::size_t i) { write_file(jobs[i], planner, pace, stream, items, all); });
 
   WrittenData data;
   std::vector<ManifestFile> sums;
   for (Job& job : jobs) {
-    if (job.failure) std::rethrow_exception(job.failure);
     std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
     if (options_.checksums) sums.push_back(std::move(job.sums));
   }

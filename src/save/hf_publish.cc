@@ -2,12 +2,12 @@
 
 #include <set>
 
-#include "base/bytes.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "format/hf_names.h"
 #include "format/safetensors.h"
 #include "storage/file_names.h"
+#include "storage/write_file.h"
 
 namespace cairn {
 namespace {
@@ -22,10 +22,7 @@ void write_index(FileSystem& files, bool durable, const std::vector<WrittenData>
         index.weight_map.emplace_back(result.index.fqn, result.storage_data.relative_path);
     }
   }
-  const std::string text = write_safetensors_index(index);
-  const auto file = files.create(kIndexFile, {.size = text.size(), .replace = true, .durable = durable});
-  file->write_at(0, as_bytes(text));
-  file->commit();
+  write_file(files, kIndexFile, write_safetensors_index(index), {.replace = true, .durable = durable});
 }
 
 std::set<std::string> old_files(const FileSystem& files, bool sharded, const std::vector<WrittenData>& all) {

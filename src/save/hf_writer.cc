@@ -2,14 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/checked.h"
-#include "base/crew.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
@@ -17,6 +12,7 @@
 #include "format/hf_names.h"
 #include "format/safetensors.h"
 #include "format/sharding_info.h"
+#include "save/file_jobs.h"
 #include "save/file_stream.h"
 #include "save/hf_layout.h"
 #include "save/hf_publish.h"
@@ -139,11 +135,9 @@ class HfWriter final : public StorageWriter {
   }
 
   std::string name_of_file(const HfFile& file) const;
-  void write_file(Job& job, SavePlanner& planner, Pace& pace);
+  void write_file(Job& job, SavePlanner& planner, Pace& pace, FileJobs& all);
   void write_entry(Job& job, ItemWriter& writer, FileStream& stream, Pace& pace, const HfEntry& entry);
   void weave(const HfEntry& entry, ItemWriter& writer, FileStream& stream, Pace& pace, Job& job);
-  void write_jobs(std::vector<Job>& jobs, SavePlanner& planner, Pace& pace);
-  void report(std::uint64_t bytes);
 
   std::shared_ptr<FileSystem> files_;
   const HfWriteOptions options_;
@@ -153,11 +147,6 @@ class HfWriter final : public StorageWriter {
   std::unique_ptr<FileLock> lock_;
   HfRenames renames_;  // of this rank's files
   std::vector<std::string> warnings_;
-
-  std::mutex mutex_;  // guards what the writing threads share, below
-  std::uint64_t done_ = 0;
-  std::uint64_t total_ = 0;
-  std::atomic<bool> stop_ = false;
 };
 
 // One file and what goes into it.
@@ -168,15 +157,7 @@ struct HfWriter::Job {
   std::string partial;  // that it has until then
   int at_once = 1;      // files that are written at the same time
   std::vector<WriteResult> results;
-  std::exception_ptr failure;
 };
-
-void HfWriter::report(std::uint64_t bytes) {
-  if (!role_.progress) return;
-  const std::lock_guard lock(mutex_);
-  done_ += bytes;
-  role_.progress({"write", done_, total_});
-}
 
 // Parts that need a file of their own take the number of a rank that is not there.
 std::string HfWriter::name_of_file(const HfFile& file) const {
@@ -236,7 +217,7 @@ void HfWriter::write_entry(Job& job, ItemWriter& writer, FileStream& stream, Pac
   }
 }
 
-void HfWriter::write_file(Job& job, SavePlanner& planner, Pace& pace) {
+void HfWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, FileJobs& all) {
   std::vector<SafetensorsEntry> entries;
   std::vector<std::pair<std::string, Shape>> offsets;
   for (const HfEntry& entry : job.file->entries) {
@@ -260,58 +241,34 @@ void HfWriter::write_file(Job& job, SavePlanner& planner, Pace& pace) {
   ItemWriter writer(stream, job.name, planner, pace, items);
   stream.append(as_bytes(header));
   for (const HfEntry& entry : job.file->entries) {
-    if (stop_) return;
+    if (all.stopped()) return;
     write_entry(job, writer, stream, pace, entry);
-    report(static_cast<std::uint64_t>(entry.box.volume()) * item_size(entry.dtype));
+    all.report(static_cast<std::uint64_t>(entry.box.volume()) * item_size(entry.dtype));
   }
   (void)stream.commit(job.partial);
-}
-
-// One thread for each of the files that are written at once; each takes the next file when it has done one.
-void HfWriter::write_jobs(std::vector<Job>& jobs, SavePlanner& planner, Pace& pace) {
-  std::atomic<std::size_t> next = 0;
-  const auto take_jobs = [&] {
-    for (std::size_t i = next++; i < jobs.size() && !stop_; i = next++) {
-      try {
-        write_file(jobs[i], planner, pace);
-      } catch (...) {
-        stop_ = true;
-        jobs[i].failure = std::current_exception();
-      }
-    }
-  };
-  Crew others;
-  for (int i = 1; i < jobs.front().at_once; ++i)
-    if (!others.add(take_jobs)) break;
-  take_jobs();
-  others.join();
-  for (const Job& job : jobs)
-    if (job.failure) std::rethrow_exception(job.failure);
 }
 
 WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   WrittenData data;
   if (plan.items.empty()) return data;
   const std::vector<HfFile> layout = lay_out(plan.items, options_.file_of);
-  const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const int wanted = options_.write.files_per_rank > 0 ? options_.write.files_per_rank : cores;
+  const int wanted = options_.write.files_per_rank > 0 ? options_.write.files_per_rank : core_count();
   std::vector<Job> jobs(layout.size());
+  const int at_once = std::min({static_cast<int>(jobs.size()), wanted, kMostThreads});
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     jobs[i].file = &layout[i];
     jobs[i].items = &plan.items;
     jobs[i].name = name_of_file(layout[i]);
     jobs[i].partial = partial_name(jobs[i].name);
-    jobs[i].at_once = std::min({static_cast<int>(jobs.size()), wanted, kMostThreads});
+    jobs[i].at_once = at_once;
     renames_.emplace_back(jobs[i].partial, jobs[i].name);
   }
   std::uint64_t total = 0;
   for (const WriteItem item : plan.items) total = checked_add(total, bytes_of(item));
   check_space(*files_, {&plan, 1}, options_.write.low_space, warnings_);
-  done_ = 0;
-  total_ = total;
-  stop_ = false;
   Pace pace(role_.cancelled, role_.deadline, options_.write.bytes_per_second);
-  write_jobs(jobs, planner, pace);
+  FileJobs all(role_.progress, total);
+  all.run(jobs.size(), at_once, [&](std::size_t i) { write_file(jobs[i], planner, pace, all); });
   for (Job& job : jobs) std::move(job.results.begin(), job.results.end(), std::back_inserter(data.results));
   CAIRN_POINT("hf.written");
   if (options_.write.durable) files_->sync_directory();

@@ -70,8 +70,8 @@ ItemWriter::ItemWriter(FileStream& stream, std::string file, SavePlanner& planne
                        ItemOptions options)
     : stream_(stream), file_(std::move(file)), planner_(planner), pace_(pace), options_(std::move(options)) {}
 
-std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes, std::uint64_t alignment) {
-  return tensor_bytes + kArchiveBytes + (tensor_bytes >= kLeastAligned ? alignment : kSmallAlignment);
+std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes) {
+  return tensor_bytes + kArchiveBytes + (tensor_bytes >= kLeastAligned ? kDirectAlignment : kSmallAlignment);
 }
 
 WriteResult ItemWriter::write(const WriteItem& item) {
@@ -146,7 +146,7 @@ std::uint64_t ItemWriter::write_tensor(const TensorView& tensor) {
   TensorBlob blob(tensor);
   const bool aligned = blob.data_bytes() >= kLeastAligned;
   const std::uint64_t data = stream_.position() + blob.head().size();
-  const std::uint64_t padding = align_up(data, aligned ? options_.alignment : kSmallAlignment) - data;
+  const std::uint64_t padding = align_up(data, aligned ? kDirectAlignment : kSmallAlignment) - data;
   stream_.pad(padding);
   stream_.begin_item();
   stream_.append(as_bytes(blob.head()));

@@ -17,7 +17,6 @@
 namespace cairn {
 
 struct ItemOptions {
-  std::uint64_t alignment = kDirectAlignment;
   std::vector<std::string> transforms;  // "zstd"
   LazyDriver* devices = nullptr;        // borrowed; null: tensors are in the CPU's memory
   RingOptions ring = {};                // through which tensors of devices pass
@@ -37,8 +36,8 @@ class ItemWriter {
   // The tensor of an item. Error(kUnsupported) when the planner has something else for it.
   Value resolve_tensor(const WriteItem& item);
 
-  // At least as many bytes as write() will add to the file, for a tensor of this many, aligned so.
-  static std::uint64_t most_bytes(std::uint64_t tensor_bytes, std::uint64_t alignment);
+  // At least as many bytes as write() will add to the file, for a tensor of this many.
+  static std::uint64_t most_bytes(std::uint64_t tensor_bytes);
 
  private:
   std::uint64_t write_tensor(const TensorView& tensor);

@@ -14,6 +14,7 @@
 #include "format/dcp_metadata.h"
 #include "save/claim.h"
 #include "save/debris.h"
+#include "storage/write_file.h"
 
 namespace cairn {
 namespace {
@@ -179,12 +180,6 @@ void Publication::describe(Metadata& metadata) const {
   metadata.storage_meta = std::move(meta);
 }
 
-void Publication::write(const std::string& name, std::string_view bytes, const CreateOptions& how) {
-  const auto file = files_.create(name, how);
-  file->write_at(0, as_bytes(bytes));
-  file->commit();
-}
-
 // Another save may have come and gone meanwhile.
 void Publication::require_unchanged() const {
   if (files_.version_of(metadata_name(rank_)) != version_)
@@ -199,7 +194,7 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
                                  std::vector<std::string>& warnings) {
   const Capabilities can = files_.capabilities();
   const bool claims = replaces_ && version_ && can.exclusive_create && can.atomic_rename;
-  CreateOptions how{.size = bytes.size(), .replace = replaces_, .durable = options_.durable};
+  CreateOptions how{.replace = replaces_, .durable = options_.durable};
   if (replaces_ && version_ && can.replace_if_unchanged) {
     how.expected = version_;
   } else if (claims) {
@@ -215,7 +210,7 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
                     files_.root()));
   }
   try {
-    write(name, bytes, how);
+    write_file(files_, name, bytes, how);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kConflict) throw another_save_came_first(files_, name);
     throw;
@@ -232,7 +227,7 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   if (options_.checksums) {
     written.push_back(sums_of(name, bytes, options_.strong_hashes));
     const std::string manifest = encode_manifest(save_, options_.strong_hashes, written);
-    write(manifest_name(save_, rank_), manifest, {.size = manifest.size(), .durable = options_.durable});
+    write_file(files_, manifest_name(save_, rank_), manifest, {.durable = options_.durable});
     CAIRN_POINT("publish.after_manifest");
     if (options_.durable) files_.sync_directory();
   }

@@ -29,7 +29,6 @@ class Publication {
  private:
   void require_replaceable() const;
   void describe(Metadata& metadata) const;
-  void write(const std::string& name, std::string_view bytes, const CreateOptions& how);
   void write_metadata(const std::string& name, std::string_view bytes,
                       std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
   void require_unchanged() const;

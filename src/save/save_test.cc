@@ -220,7 +220,6 @@ TEST_F(Save, WithoutCollectivesEveryRankWritesItsOwn) {
 TEST_F(Save, OptionsOfTheFiles) {
   SaveOptions options;
   options.write.files_per_rank = 3;
-  options.write.alignment = 8192;
   options.write.durable = false;
   options.write.strong_hashes = true;
   const auto results = save_on(2, path, 1, options);
@@ -337,7 +336,6 @@ TEST_F(Save, NonsenseIsRefused) {
     return error_of([&] { save(state, path, options); }).code();
   };
   EXPECT_EQ(code({.write = {.files_per_rank = -1}}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code({.write = {.alignment = 100}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.write = {.memory_budget = 1}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({.write = {.transforms = {"rot13"}}}), ErrorCode::kUnsupported);
   EXPECT_EQ(code({.coordinator_rank = 1}), ErrorCode::kInvalidArgument);

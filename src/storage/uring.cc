@@ -29,11 +29,11 @@ class Ring {
                    int& os_error);
 
  private:
-  struct Piece {
+  struct Remaining {
     std::size_t begin, end;  // what is still to be moved
   };
   void submit(bool write, int fd, std::uint64_t offset, std::byte* bytes, std::size_t number) {
-    const Piece& piece = pieces_[number];
+    const Remaining& piece = pieces_[number];
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     const auto length = static_cast<unsigned>(piece.end - piece.begin);
     if (write) {
@@ -46,7 +46,7 @@ class Ring {
 
   io_uring ring_{};
   int status_;
-  std::vector<Piece> pieces_;
+  std::vector<Remaining> pieces_;
 };
 
 std::size_t Ring::move(bool write, int fd, std::uint64_t offset, std::byte* bytes, std::size_t size,
@@ -73,7 +73,7 @@ std::size_t Ring::move(bool write, int fd, std::uint64_t offset, std::byte* byte
       const int result = done->res;
       io_uring_cqe_seen(&ring_, done);
       --in_flight;
-      Piece& piece = pieces_[number];
+      Remaining& piece = pieces_[number];
       if (result > 0) piece.begin += static_cast<std::size_t>(result);
       if (piece.begin == piece.end) continue;
       if (result > 0 || result == -EINTR || result == -EAGAIN) {
@@ -86,7 +86,7 @@ std::size_t Ring::move(bool write, int fd, std::uint64_t offset, std::byte* byte
     }
   }
   std::size_t arrived = 0;
-  for (const Piece& piece : pieces_) {
+  for (const Remaining& piece : pieces_) {
     if (piece.begin > arrived) arrived = piece.begin;
     if (piece.begin != piece.end) break;
   }

@@ -45,7 +45,7 @@ class BlockCheck {
 
  private:
   // Several blocks that are read in one go.
-  struct Piece {
+  struct BlockRange {
     FoundFile* file;
     std::uint64_t offset;
   };
@@ -104,7 +104,7 @@ class BlockCheck {
     });
   }
 
-  void check(const Piece& piece, Reader& reader) {
+  void check(const BlockRange& piece, Reader& reader) {
     const std::uint64_t size = std::min(piece_bytes(), piece.file->readable - piece.offset);
     const std::string& name = piece.file->written->name;
     try {
@@ -124,7 +124,7 @@ class BlockCheck {
     findings_.pass(size);
   }
 
-  void compare(const Piece& piece, ByteSpan bytes) const {
+  void compare(const BlockRange& piece, ByteSpan bytes) const {
     const ManifestFile& written = *piece.file->written;
     std::uint64_t index = piece.offset / manifest_.block_size;
     for (; !bytes.empty(); ++index) {
@@ -240,7 +240,7 @@ class BlockCheck {
   const ItemsByFile& items_;
   Findings& findings_;
   std::vector<FoundFile> found_;
-  std::vector<Piece> pieces_;
+  std::vector<BlockRange> pieces_;
   struct CrcHash {
     std::size_t operator()(std::uint32_t crc) const { return mix_hash(kHashSeed.start, crc); }
   };

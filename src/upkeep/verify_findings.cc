@@ -5,10 +5,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <tuple>
 #include <utility>
 
+#include "base/parallel.h"
 #include "upkeep/verify_steps.h"
 
 namespace cairn {
@@ -34,10 +34,7 @@ std::string to_string(const Problem& problem) {
   return text + fmt::format("{} ({})", problem.text, name_of(problem.kind));
 }
 
-int Findings::threads() const {
-  if (options_.threads > 0) return options_.threads;
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-}
+int Findings::threads() const { return options_.threads > 0 ? options_.threads : core_count(); }
 
 void Findings::add(Problem problem) {
   const std::lock_guard lock(mutex_);

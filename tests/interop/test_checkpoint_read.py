@@ -215,7 +215,7 @@ def rank_main(rank, folder):
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two-ranks")
-    mp.spawn(rank_main, args=(str(folder),), nprocs=WORLD)
+    mp.start_processes(rank_main, args=(str(folder),), nprocs=WORLD, start_method="fork")  # imports torch once
     return folder
 
 

@@ -131,8 +131,8 @@ def work(rank: int, cases: list[dict[str, Any]], store: str, failures: Any) -> N
 def run_cases(cases: list[dict[str, Any]], folder: Path) -> list[str]:
     """Runs the cases on four ranks; what went wrong, one text per rank and case."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    failures = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(work, (cases, str(folder / "store"), failures), nprocs=WORLD)
+    failures = mp.get_context("fork").SimpleQueue()  # forked, because importing torch takes seconds
+    mp.start_processes(work, (cases, str(folder / "store"), failures), nprocs=WORLD, start_method="fork")
     texts = []
     while not failures.empty():
         texts.append(failures.get())
