@@ -44,7 +44,7 @@ repeat: build  ## the trials of `make test` TIMES (20) times, until one fails: a
 	@for i in $$(seq $(or $(TIMES),20)); do $(PYTHON) -m pytest $(TRIALS) -n $(JOBS) --dist loadfile || exit 1; done
 
 long: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
-	@$(PYTHON) -m pytest tests -m slow
+	@$(PYTHON) -m pytest tests -m slow -n $(JOBS) --dist worksteal --durations=40
 	@tools/build.sh asan $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0 CAIRN_CLI=$(ASAN)/cairn $(PYTHON) -m pytest tests/cli -n $(JOBS) -k 'not bounded_memory'
 	@for preset in debug tsan; do tools/build.sh $$preset $(JOBS) unit replay && tests/unit.py build/$$preset --jobs $(JOBS) || exit 1; done
