@@ -7,7 +7,8 @@ program of the build, a Python package, a CAIRN_ variable. Two things are seen m
 file and of the modules of tests/ that it imports:
 
 - A C++ source is seen through the programs made of it, but by tests that say where the tree is (ROOT, __file__).
-- The command is seen by tests that name it (CLI, BUILD), and by those that see the tree.
+  Of those, ones that say SEES = ("src", "include") see the sources in these folders alone.
+- The command is seen by tests that name it (CLI, BUILD), and by those that see the whole tree, or cli.
 
     CAIRN_ONCE=1 .venv/bin/python -m pytest tests     # the second time: what has changed
 """
@@ -75,7 +76,7 @@ class Once:
         shared = [ROOT / file for file in tree if not is_test(file) and not is_source(file)]
         programs = [file for pattern in PROGRAMS for file in (ROOT / "build").glob(pattern)]
         self.command = digest([ROOT / "build" / file for file in COMMAND], [])
-        self.sources = digest([ROOT / file for file in tree if is_source(file)], [])
+        self.sources = [file for file in tree if is_source(file)]
         packages = sorted(f"{found.name}=={found.version}" for found in importlib.metadata.distributions())
         settings = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("CAIRN_"))
         self.surroundings = digest([*shared, *programs], [sys.version, config.option.markexpr, *packages, *settings])
@@ -91,10 +92,13 @@ class Once:
         above = [folder / "conftest.py" for folder in Path(file).parents]
         seen: set[Path] = set()
         text = "".join(text_of(ROOT / each, seen) for each in (file, *above) if (ROOT / each).exists())
-        sees_tree = re.search(r"\bROOT\b|__file__", text)
-        sees_command = sees_tree or re.search(r"\b(CLI|BUILD)\b", text)
-        more = [self.sources if sees_tree else "", self.command if sees_command else ""]
-        return digest([ROOT / file], [self.surroundings, *more])
+        sees_tree = bool(re.search(r"\bROOT\b|__file__", text))
+        said = re.findall(r"^SEES = \((.*)\)", text, re.MULTILINE)
+        folders = set(re.findall(r"[\w.]+", " ".join(said)))
+        seen_sources = [each for each in self.sources if sees_tree and (not said or each.split("/")[0] in folders)]
+        sees_command = (sees_tree and (not said or "cli" in folders)) or re.search(r"\b(CLI|BUILD)\b", text)
+        more = [self.command if sees_command else ""]
+        return digest([ROOT / each for each in (file, *seen_sources)], [self.surroundings, *more])
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,6 +9,8 @@ from command import built, ok, torch
 from programs import CLI, GOLDEN, ROOT
 from terminal import at_terminal
 
+SEES = ()  # none of the sources: tests/once.py
+
 pytestmark = built
 
 

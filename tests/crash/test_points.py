@@ -10,6 +10,8 @@ import mounts
 import pytest
 from programs import ROOT, seed, trial
 
+SEES = ("src",)  # for what runs again: tests/once.py
+
 ACTIONS = ("kill", "error", "sleep")
 
 

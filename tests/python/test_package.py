@@ -15,6 +15,8 @@ from programs import CLI, GOLDEN, ROOT
 
 import cairn
 
+SEES = ()  # none of the sources: tests/once.py
+
 
 def test_the_version_is_the_one_in_the_file_version() -> None:
     assert cairn.__version__ == (ROOT / "VERSION").read_text().strip()

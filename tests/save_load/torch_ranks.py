@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import traceback
 import warnings
 from pathlib import Path
@@ -25,7 +24,6 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate
 from torch.distributed.tensor import Shard as ShardPlacement
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-sys.path.insert(0, str(Path(__file__).parent))
 from states import Spec, pattern
 
 WORLD = 4

@@ -18,6 +18,8 @@ import pytest
 from planted import Planted
 from programs import ROOT, THREAD_SANITIZED, TRIALS, command, seed
 
+SEES = ("src", "include", "tests")  # for what runs again: tests/once.py
+
 PATIENCE = 600  # seconds; a harness that hangs has found something
 
 # What to run, with DIR and SEED filled in. A few seconds each.
