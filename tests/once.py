@@ -8,7 +8,7 @@ file and of the modules of tests/ that it imports:
 
 - A C++ source is seen through the programs made of it, but by tests that say where the tree is (ROOT, __file__).
   Of those, ones that say SEES = ("src", "include") see the sources in these folders alone.
-- The command is seen by tests that name it (CLI, BUILD), and by those that see the whole tree, or cli.
+- The command is seen by tests that take it from programs.py (CLI, BUILD), and by those that see the whole tree, or cli.
 
     CAIRN_ONCE=1 .venv/bin/python -m pytest tests     # the second time: what has changed
 """
@@ -96,7 +96,7 @@ class Once:
         said = re.findall(r"^SEES = \((.*)\)", text, re.MULTILINE)
         folders = set(re.findall(r"[\w.]+", " ".join(said)))
         seen_sources = [each for each in self.sources if sees_tree and (not said or each.split("/")[0] in folders)]
-        sees_command = (sees_tree and (not said or "cli" in folders)) or re.search(r"\b(CLI|BUILD)\b", text)
+        sees_command = (sees_tree and (not said or "cli" in folders)) or re.search(r"from programs import .*\b(CLI|BUILD)\b", text)
         more = [self.command if sees_command else ""]
         return digest([ROOT / each for each in (file, *seen_sources)], [self.surroundings, *more])
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from programs import ROOT, TRIALS
 
-BUILD = TRIALS.parent  # where ninja works
+WORKPLACE = TRIALS.parent  # where ninja works
 
 
 class Planted:
@@ -30,19 +30,19 @@ class Planted:
 
     def link(self, program: str) -> Path:
         """The folder in which `program` now is, with the bug in it."""
-        commands = _run(["ninja", "-C", BUILD, "-t", "commands", f"tests/{program}"]).splitlines()
+        commands = _run(["ninja", "-C", WORKPLACE, "-t", "commands", f"tests/{program}"]).splitlines()
         words = commands[-1]
         built = {**self._objects, f"-o tests/{program}": f"-o {self._directory / program}"}
         for before, after in built.items():
             assert f" {before} " in words, f"{before}: {words}"
             words = words.replace(f" {before} ", f" {after} ")
-        _run(["sh", "-c", words], cwd=BUILD)
+        _run(["sh", "-c", words], cwd=WORKPLACE)
         return self._directory
 
     def _compile(self, entry: dict[str, str], changed: list[str]) -> Path:
         """One object, with the changed sources."""
         source = Path(entry["file"])
-        text = source.read_text() if source.is_relative_to(BUILD) else f'#include "{source}"\n'
+        text = source.read_text() if source.is_relative_to(WORKPLACE) else f'#include "{source}"\n'
         for name in changed:
             text = text.replace(str(ROOT / name), str(self._directory / name))
         batch = self._directory / source.name
@@ -57,16 +57,16 @@ class Planted:
 
 def _output(entry: dict[str, str]) -> Path:
     """As links name it: relative to where ninja works."""
-    return Path(entry["directory"], entry["output"]).relative_to(BUILD)
+    return Path(entry["directory"], entry["output"]).relative_to(WORKPLACE)
 
 
 def _compiles(source: Path) -> dict[str, str]:
     """The entry of the compilation database by which the trials get a source."""
-    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+    for entry in json.loads((WORKPLACE / "compile_commands.json").read_text()):
         if "/cairn_trial.dir/" not in entry["output"]:
             continue
         file = Path(entry["file"])
-        if file == source or (file.is_relative_to(BUILD) and str(source) in file.read_text()):
+        if file == source or (file.is_relative_to(WORKPLACE) and str(source) in file.read_text()):
             return entry
     raise LookupError(f"{source} is no part of the trials")
 
