@@ -1,7 +1,7 @@
 """A bug, planted: the trials linked with sources to which a patch was applied.
 
 Only what the patch changes is compiled again: the file, or the batch of files that it is compiled with (unity builds),
-in place of the same object of the trials.
+in place of the same object of the trials; or of the library, from which the trials take what has no points.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from programs import ROOT, TRIALS
 
 WORKPLACE = TRIALS.parent  # where ninja works
+LIBRARY = "CMakeFiles/cairn"  # what its objects' names begin with there
 
 
 class Planted:
@@ -32,8 +33,11 @@ class Planted:
         """The folder in which `program` now is, with the bug in it."""
         commands = _run(["ninja", "-C", WORKPLACE, "-t", "commands", f"tests/{program}"]).splitlines()
         words = commands[-1]
-        built = {**self._objects, f"-o tests/{program}": f"-o {self._directory / program}"}
+        built = {**self._objects, f"-o tests/{program}": f"-o {self._directory / program}"}  # in this order
         for before, after in built.items():
+            if before.startswith(LIBRARY):  # whoever comes before the library is taken
+                words = words.replace(f" -o tests/{program} ", f" {after} -o tests/{program} ")
+                continue
             assert f" {before} " in words, f"{before}: {words}"
             words = words.replace(f" {before} ", f" {after} ")
         _run(["sh", "-c", words], cwd=WORKPLACE)
@@ -62,9 +66,9 @@ def _output(entry: dict[str, str]) -> Path:
 
 def _compiles(source: Path) -> dict[str, str]:
     """The entry of the compilation database by which the trials get a source."""
-    for entry in json.loads((WORKPLACE / "compile_commands.json").read_text()):
-        if "/cairn_trial.dir/" not in entry["output"]:
-            continue
+    entries = json.loads((WORKPLACE / "compile_commands.json").read_text())
+    own = [entry for entry in entries if "/cairn_trial.dir/" in entry["output"]]
+    for entry in [*own, *(entry for entry in entries if str(_output(entry)).startswith(LIBRARY))]:
         file = Path(entry["file"])
         if file == source or (file.is_relative_to(WORKPLACE) and str(source) in file.read_text()):
             return entry
