@@ -73,8 +73,7 @@ class Loading {
   }
 
   // Whether no rank's plan depends on another's: the same on all ranks, as their options are. Asked between
-  // steps, where a failure would be one rank's alone, so our own reader is not opened for it: its plans do
-  // not.
+  // steps, where a failure would be one rank's alone: so our own reader, whose plans do not, is not opened.
   bool plans_alone() const {
     if (steps_.size() == 1) return true;
     return (options_.reader == nullptr || options_.reader->plans_alone()) && planner_.plans_alone();
