@@ -26,7 +26,7 @@ def fail(directory: Path, errors: str, io: str = "buffered", only: str = "") -> 
 
 
 def test_every_call_may_fail(memory: Path) -> None:
-    counts = fail(memory, "EIO,ENOSPC")
+    counts = fail(memory, "EIO,ENOSPC,ESTALE")
     for action in ACTIONS:
         assert counts[action]["failed"] >= counts[action]["calls"], "most of them are not to be done without"
     assert counts["reluctant"]["runs"] == 4 * len(ACTIONS)
