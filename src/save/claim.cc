@@ -110,8 +110,8 @@ void take_the_place(FileSystem& files, const Replacement& mine, const std::strin
   const std::string metadata = metadata_name(mine.rank);
   Claims claims(files, mine);
   const int number = claims.take();
-  CAIRN_POINT("claim.taken");
   try {
+    CAIRN_POINT("claim.taken");
     if (claims.last() > number) throw another_save_came_first(files, metadata);
     for (int other = 1; other < number; ++other) claims.pass(other);
     CAIRN_POINT("claim.passed");
