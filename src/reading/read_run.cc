@@ -23,23 +23,19 @@ class Run {
       : work_(work), items_(items), role_(role) {}
 
   void on(int threads) {
-    share_work(threads, [this](int) { take_units(); });
+    share_work(
+        threads, [this](int) { take_units(); }, [this] { items_.stop(); });
   }
 
  private:
   void take_units() {
-    try {
-      ItemReader::Scratch scratch(items_);
-      while (!items_.stopped()) {
-        const std::size_t unit = next_++;
-        if (unit >= work_.units.size()) return;
-        require_time();
-        items_.run(work_.units[unit], scratch);
-        report_progress();
-      }
-    } catch (...) {
-      items_.stop();
-      throw;
+    ItemReader::Scratch scratch(items_);
+    while (!items_.stopped()) {
+      const std::size_t unit = next_++;
+      if (unit >= work_.units.size()) return;
+      require_time();
+      items_.run(work_.units[unit], scratch);
+      report_progress();
     }
   }
 

@@ -20,14 +20,8 @@ class FileJobs {
   // Calls write(i) for every file below `count`, `at_once` at a time. When one fails no other is begun, those
   // under way are told to stop, and the failure is thrown here.
   void run(std::size_t count, int at_once, const std::function<void(std::size_t)>& write) {
-    for_each_in_parallel(count, at_once, [&](std::size_t i, int) {
-      try {
-        write(i);
-      } catch (...) {
-        stopped_ = true;
-        throw;
-      }
-    });
+    for_each_in_parallel(
+        count, at_once, [&](std::size_t i, int) { write(i); }, [&] { stopped_ = true; });
   }
 
   // Asked between items: the file is left as it is then.
