@@ -38,7 +38,8 @@ void require_exclusive(const FileSystem& files, const FileLock& lock, const GcOp
   if (lock.is_exclusive() || options.dry_run || options.force) return;
   throw Error(ErrorCode::kUnsupported,
               "the lock keeps nobody out here: the file system has no locks, or none that reach other "
-              "machines. Make sure that no save is under way here, and use force")
+              "machines, or somebody has removed this one. Make sure that no save is under way here, and use "
+              "force")
       .in_file(files.root());
 }
 

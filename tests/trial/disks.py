@@ -43,6 +43,7 @@ def run(*args: object) -> None:
 
 @dataclass
 class Disk:
+    kind: str  # "ext4" or "xfs"
     place: Path  # where it is mounted
     cellar: Path  # what its image lies in
 
@@ -92,7 +93,7 @@ class Disk:
 @contextlib.contextmanager
 def mounted(kind: str, base: Path, image: int, cellar: int) -> Iterator[Disk]:
     """A disk of `image` bytes, of which no more than `cellar` can really be written."""
-    disk = Disk(base / "disk", base / "cellar")
+    disk = Disk(kind, base / "disk", base / "cellar")
     with contextlib.ExitStack() as undo:
         for place in (disk.place, disk.cellar):
             place.mkdir()

@@ -55,9 +55,9 @@ std::size_t open_descriptors() {
 // Whether an error says where it comes from: a file, and the system's own number.
 bool is_explained(const Error& e, int os_error) {
   const auto explained = [&](const Error& one) {
-    // Of a lock that somebody else has removed a server says ESTALE too: it keeps nobody out, and that is
-    // what there is to say.
-    if (os_error == ESTALE && one.message().starts_with("the lock keeps nobody out")) return true;
+    // A server answers so for a lock that somebody has removed, and gc says that in words.
+    if (os_error == ESTALE && one.message().find("somebody has removed this one") != std::string::npos)
+      return true;
     return one.os_error() == os_error && !one.file().empty() && !one.message().empty();
   };
   const auto* const together = dynamic_cast<const CheckpointError*>(&e);
