@@ -226,6 +226,17 @@ bool write_holder(int fd, const std::string& text) {
   return false;
 }
 
+// Whoever fails to take a lock leaves no file behind that nobody holds.
+void remove_unheld(int fd, const Directory& directory, const std::string& name) noexcept {
+  try {
+    struct stat mine;
+    if (::fstat(fd, &mine) == 0 && mine.st_size == 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        is_named(fd, directory, name))
+      ::unlinkat(directory.descriptor(), name.c_str(), 0);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the failure that led here is the one to tell
+  }
+}
+
 // For messages: who holds it, as far as that can be shown.
 std::string read_holder(int fd, const std::string& path) {
   const std::string all = read_text(fd, path);
@@ -307,18 +318,23 @@ std::unique_ptr<FileLock> posix_lock(const std::shared_ptr<const Directory>& dir
       if (is_gone(os_error) && attempt + 1 < kAttempts) continue;
       throw Error(ErrorCode::kIo, "cannot open the lock").in_file(path).with_errno(os_error);
     }
-    CAIRN_POINT("lock.opened");
-    const Taken taken = take(file.get(), path);
-    if (taken == Taken::kNo) {
-      holder = read_holder(file.get(), path);
-      break;
+    try {
+      CAIRN_POINT("lock.opened");
+      const Taken taken = take(file.get(), path);
+      if (taken == Taken::kNo) {
+        holder = read_holder(file.get(), path);
+        break;
+      }
+      if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
+      CAIRN_POINT("lock.taken");
+      // What is in it already is of a holder that died, or flock ends at this machine.
+      if (!write_holder(file.get(), mine)) mine.clear();
+      lock->hold(std::move(file), taken == Taken::kYes, std::move(mine));
+      return lock;
+    } catch (...) {
+      remove_unheld(file.get(), *directory, text);
+      throw;
     }
-    if (taken == Taken::kYes && !is_named(file.get(), *directory, text)) continue;
-    CAIRN_POINT("lock.taken");
-    // What is in it already is of a holder that died, or flock ends at this machine.
-    if (!write_holder(file.get(), mine)) mine.clear();
-    lock->hold(std::move(file), taken == Taken::kYes, std::move(mine));
-    return lock;
   }
   throw Error(ErrorCode::kConflict, fmt::format("{} holds this lock", holder)).in_file(path);
 }
