@@ -49,6 +49,13 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     assert missed(counts["fired"], "kill") == set()
 
 
+def test_a_lock_that_cannot_be_taken_leaves_no_file(tmp_path: Path) -> None:
+    """Ranks also fail and are late at the points of a lock; at all others they do so in the slow test below."""
+    [counts] = trial("kill_at_points", tmp_path, 1, seed(), "lock.", timeout=1800)
+    points = [point for point in points_in_sources() if point.startswith("lock.")]
+    assert points and all(counts["fired"][point][action] for point in points for action in ACTIONS)
+
+
 @pytest.mark.slow
 def test_every_rank_at_every_point_killed_failing_and_late(tmp_path: Path) -> None:
     """CAIRN_POINT_ROUNDS=20 for a night of it. Ranks mostly wait, so groups of points are tried side by side."""
