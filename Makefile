@@ -1,6 +1,8 @@
 # A thin front door; the work is done by CMake, ctest, pytest and the scripts in tools/.
 JOBS ?= 2
 PYTHON := .venv/bin/python
+# Tests wait a fifth of their time.
+WORKERS := $(shell expr $(JOBS) + 1)
 RELEASE := build/release
 ASAN := build/asan
 
@@ -29,8 +31,8 @@ demo: setup  ## four ranks save and three load; the command and PyTorch look at 
 
 test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
 	@tools/build.sh asan $(JOBS) unit replay
-	@tests/unit.py $(ASAN) --jobs $(JOBS)
-	@$(ONCE) $(PYTHON) -m pytest tests -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	@tests/unit.py $(ASAN) --jobs $(WORKERS)
+	@$(ONCE) $(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	@tools/lint.sh quick
 
 check: setup  ## the unit tests of the rooms that were edited, without sanitizers; ROOM="storage save" picks them
@@ -45,11 +47,13 @@ repeat: build  ## the trials of `make test` TIMES (20) times, until one fails: a
 
 long: build  ## the long tests; the command under sanitizers; the unit tests in the debug and tsan builds
 	@$(PYTHON) -m pytest tests -m slow -n $(JOBS) --dist worksteal --durations=40
+	@tools/build.sh release $(JOBS) benches
 	@tools/build.sh asan $(JOBS)
 	@ASAN_OPTIONS=detect_leaks=0 CAIRN_CLI=$(ASAN)/cairn $(PYTHON) -m pytest tests/cli -n $(JOBS) -k 'not bounded_memory'
 	@for preset in debug tsan; do tools/build.sh $$preset $(JOBS) unit replay && tests/unit.py build/$$preset --jobs $(JOBS) || exit 1; done
 
 bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=prefix picks rows
+	@tools/build.sh release $(JOBS) benches
 	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))
 
 fuzz: setup  ## each fuzz target for SECONDS (60) seconds

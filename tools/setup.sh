@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(libfmt-dev nlohmann-json3-dev libcli11-dev libzstd-dev libisal-dev libdeflate-dev libxxhash-dev liburing-dev
-          zlib1g-dev libopenmpi-dev openmpi-bin libgtest-dev ccache ninja-build clang-14 clang-format-14
+          zlib1g-dev libopenmpi-dev openmpi-bin libgtest-dev ccache ninja-build clang-14 lld-14 clang-format-14
           clang-tidy-14 libclang-rt-14-dev pkg-config unzip xfsprogs libfuse3-dev)
 
 say() { printf 'setup: %s\n' "$*"; }

@@ -52,7 +52,7 @@ class Planted:
         batch = self._directory / source.name
         batch.write_text(text)
         built = self._directory / Path(entry["output"]).name
-        words = shlex.split(entry["command"])
+        words = [*shlex.split(entry["command"]), "-O0"]  # the last one counts; harnesses take seconds, compilers more
         words[words.index("-o") + 1] = str(built)
         words[words.index("-c") + 1] = str(batch)
         _run(words, cwd=entry["directory"])
