@@ -14,6 +14,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPLAY = pathlib.Path(os.environ.get("CAIRN_REPLAY_DIR", ROOT / "build/asan/fuzz"))
 
+SEES = ("src", "include", "fuzz")  # for what runs again: tests/once.py
+
 # What one file may cost, sanitizers included. Time is the processor's, about 100 ms for the worst of them, with
 # room for a machine ten times slower: what is bounded is work (limits of opcodes and nodes, tried both sides),
 # and a file that escapes those takes minutes. Memory is the peak beyond what the program needs for an empty file.

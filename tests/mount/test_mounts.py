@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import mounts
 import numpy
 import pytest
-from programs import CLI, command, seed, trial
+from programs import CLI, command
 
 import cairn
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    mounts.skip_without_mounts()
-    (tmp_path / "folder").mkdir()
-    return tmp_path / "folder"
-
-
-@pytest.fixture
-def mount(folder: Path, tmp_path: Path) -> Iterator[Path]:
-    with mounts.mounted(folder, tmp_path / "mount", *mounts.ALL) as point:
-        yield point
-
-
 def state(version: int) -> dict[str, object]:
     return {"w": numpy.full(70_000, version, dtype=numpy.float32), "step": version}
-
-
-def test_kills_leave_the_old_or_the_new_checkpoint(mount: Path) -> None:
-    counts = trial("kill_save", mount / "run", 60, seed(), timeout=3000)[0]
-    assert counts["before_commit"] + counts["after_commit"] == 60
-    assert counts["before_commit"] >= 10, "the kills come too late to prove much"
-
-
-def test_a_kill_at_any_point_of_publishing_leaves_the_old_or_the_new(mount: Path) -> None:
-    [counts] = trial("kill_at_points", mount / "run", 0, seed(), "file.,claim.,publish.", timeout=3000)
-    assert {point for point in mounts.POINTS if not counts["fired"][point].get("kill")} == set()
 
 
 def test_the_commands_do_there_what_they_do_elsewhere(mount: Path) -> None:
