@@ -19,6 +19,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,7 @@ struct SaveResult {
   std::uint64_t plan_bytes = 0;       // this rank sent and received to agree on the plan
   std::uint64_t bytes_exchanged = 0;  // the same, results and checksums included
   std::vector<std::string> warnings;  // of this rank's writer (OnLowSpace::kWarn)
+  std::string announcement;           // the coordinator's writer's; of a collective save
 };
 
 // When it returns, the checkpoint is there on every rank, whole, and with `durable` it survives a loss of
@@ -79,6 +81,9 @@ struct LoadOptions {
   ProgressCallback progress = {};
   // Filled as the load goes on, and right also when it throws: what was read, what was already written to.
   ReadReport* report = nullptr;
+  // Called last, on every rank or on none, when this rank has all its data. What it throws fails on all
+  // ranks.
+  std::function<void()> finish = {};
 };
 
 struct LoadResult {

@@ -83,6 +83,9 @@ class StorageWriter {
   // one step. Adds the places of the items to `metadata`.
   virtual void finish(Metadata& metadata, std::vector<WrittenData> all) = 0;
 
+  // On the coordinator, after finish(): what every rank is told of it (SaveResult::announcement).
+  virtual std::string announcement() { return {}; }
+
   // On the coordinator of a save that is not collective, when finish() has returned on every rank: what the
   // ranks wrote takes the place of an earlier checkpoint of all ranks together.
   virtual void retire_collective() {}

@@ -237,9 +237,6 @@ def convert(source: _Path, destination: _Path, options: ConvertOptions) -> Conve
 
 Entry = tuple[Any, ...]
 Place = tuple[Any, ...]
-Item = tuple[Any, ...]
-Read = tuple[Any, ...]
-Chunk = tuple[_Numbers, _Numbers]  # offsets, sizes
 
 class State:
     """A nested state of torch, cut into entries.
@@ -328,9 +325,10 @@ def load(
     path: _Path,
     group: Group | None,
     options: LoadOptions,
-    failure: BaseException | None = None,
-) -> tuple[ReadReport, dict[str, bytes]]:
-    """The tensors are filled; the archives of the objects are still to be unpickled."""
+    failure: BaseException | None,
+    finish: Callable[[dict[str, bytes]], None],
+) -> ReadReport:
+    """Fills the tensors, then calls `finish` with the archives of the objects. What it raises reaches all ranks."""
 
 class Pending:
     """A save in the background."""
@@ -359,30 +357,70 @@ class Saver:
     def prepare(self, state: State) -> None: ...
     def guard(self) -> None: ...
 
+class WriterRole:
+    """Who a rank is in a save, and which save it is."""
+
+    def __init__(self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool) -> None: ...
+    @property
+    def save_id(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def is_coordinator(self) -> bool: ...
+    @property
+    def collective(self) -> bool: ...
+
+class ReaderRole:
+    def __init__(self, rank: int = 0, world_size: int = 1, is_coordinator: bool = True) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def is_coordinator(self) -> bool: ...
+
+def save_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> dict[str, Any]:
+    """A save whose steps call the hooks of cairn.torch._open.OpenSave."""
+
+def load_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> None:
+    """The same for a load."""
+
 class Writer:
     """Writes a checkpoint step by step, for planners and storages that are written in Python."""
 
     def __init__(self, path: _Path, options: WriteOptions) -> None: ...
-    def set_up(self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool) -> None: ...
-    def write(self, items: list[Item], resolve: Callable[[int], Any]) -> tuple[list[Place], bytes]:
-        """Places of the items, and an attachment for finish(). `resolve` gives bytes or a plain tensor."""
+    def set_up(self, role: WriterRole) -> None: ...
+    def write(self, items: list[Any], planner: Any, encode: Callable[[Any, Any], Any]) -> tuple[list[Any], bytes]:
+        """torch's WriteResults for its WriteItems, and an attachment for finish(). The planner's resolve_data gives the
+        data; `encode(item, tensor)` makes bytes or a plain tensor of what the engine cannot read as it stands."""
     def finish(
         self,
         entries: list[Entry],
         planner_data: dict[str, tuple[str | int, ...]] | bytes | None,
         ranks: list[tuple[list[Place], bytes]],
+        places: bytes | None,
         extra: dict[str, bytes] = ...,
-    ) -> None: ...
+    ) -> None:
+        """`places` is a pickle of all of them, when they are of a kind that the engine does not know."""
     def retire_collective(self) -> None: ...
     def abandon(self) -> None: ...
+    def is_published(self) -> bool: ...
+    def warnings(self) -> list[str]: ...
 
 class Reader:
     """Reads a checkpoint step by step."""
 
     def __init__(self, path: _Path, follow_links: bool = True) -> None: ...
-    def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata: ...
-    def read(self, items: list[Read], resolve: Callable[[int], Any], commit: Callable[[int], Any]) -> dict[int, bytes]:
-        """Archives of the objects, by position; the tensors that `resolve` gave are filled."""
+    def describe(self) -> bytes:
+        """What every rank has to know of the checkpoint: one rank asks, all set_up() with it."""
+    def set_up(self, description: bytes, role: ReaderRole) -> Metadata: ...
+    def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata:
+        """Both at once, for a rank that reads by itself."""
+    def read(self, items: list[Any], planner: Any, places: dict[Any, Any] | None = None) -> bool:
+        """torch's ReadItems into what the planner's resolve_tensor gives; objects go to its load_bytes. False, and
+        nothing is read, when they lie elsewhere by `places` than the checkpoint says."""
 
 def hf_writer(path: _Path, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
     """A Writer of safetensors files; `file_of` says which file each tensor goes to, from 1."""
@@ -400,20 +438,3 @@ def consolidate(
 
 def parse_metadata(bytes: bytes, name: str) -> Metadata:
     """What a `.metadata` file holds, of its bytes; runs nothing. `name` stands for the file in errors."""
-
-def dequantize_blocks(elements: Any, row: int, column: int, block: int, scales: Any, to: Any) -> None:
-    """Fills `to` with the part of a matrix that begins at (row, column), times the scales of its blocks."""
-
-def dequantize_mxfp4(codes: Any, scales: Any, first: int, to: Any) -> None:
-    """Fills `to` with MXFP4 numbers; its rows begin at the number `first` of their rows."""
-
-def dedup(plans: list[list[Item]], lowest_rank: bool) -> list[list[int]]:
-    """Which items of each plan stay, by position."""
-
-def cover_problem(size: _Numbers, chunks: list[Chunk]) -> tuple[str, str] | None:
-    """What is wrong with chunks that ought to tile a tensor: ("out_of_bounds", "overlap" or "hole", text)."""
-
-def reshard(
-    size: _Numbers, stored: list[Chunk], wanted: list[Chunk]
-) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """For every part they share: wanted, stored, offsets in the one, offsets in the other, lengths."""

@@ -12,7 +12,7 @@ NB_MODULE(_engine, m) {
   bind_convert(m);
   bind_state(m);
   bind_storage(m);  // Metadata, which a save returns
+  bind_open(m);     // the roles of writers and readers
   bind_save(m);
   bind_load(m);
-  bind_plan(m);
 }

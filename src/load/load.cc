@@ -213,7 +213,7 @@ LoadResult run_planned(std::function<StateDict&()> state, const std::string& id,
 }  // namespace
 
 LoadResult load(StateDict& state, const std::string& id, const LoadOptions& options) {
-  return run_planned([&]() -> StateDict& { return state; }, id, options);
+  return run_planned([&]() -> StateDict& { return state; }, id, options, options.finish);
 }
 
 StateDict load_into_new(const std::string& id, const std::optional<std::vector<std::string>>& keys,
@@ -252,6 +252,7 @@ LoadResult load(AppState& state, const std::string& id, const LoadOptions& optio
         part->second = std::move(*loaded);
       }
     }
+    if (options.finish) options.finish();
   };
   return run_planned(expand, id, options, give_back);
 }

@@ -69,6 +69,13 @@ class DcpWriter final : public StorageWriter {
 
   void finish(Metadata& metadata, std::vector<WrittenData> all) override {
     std::vector<ManifestFile> sums;
+    // Who derived from this way of writing may have written the data by himself: then nobody knows their
+    // sums.
+    if (std::any_of(
+            all.begin(), all.end(),
+            [](const WrittenData& rank) { return rank.attachment.empty() && !rank.results.empty(); }) ||
+        !metadata.foreign_storage_data.is<None>())
+      publication_->leave_out_sums();
     for (WrittenData& rank : all) {
       for (const WriteResult& result : rank.results)
         metadata.storage_data.add(result.index, result.storage_data);

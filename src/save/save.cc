@@ -217,7 +217,7 @@ class Saving {
   }
 
   void write(const std::string& central) {
-    steps_.all_reduce(
+    result_.announcement = steps_.all_reduce(
         "write",
         [&] {
           if (role_.world_size == 1) return write_part(central);
@@ -229,7 +229,7 @@ class Saving {
             all.push_back(decode_written(unstamped(messages[i], static_cast<int>(i)), static_cast<int>(i),
                                          role_.world_size));
           finish(std::move(all));
-          return std::string();
+          return writer_->announcement();
         });
   }
 

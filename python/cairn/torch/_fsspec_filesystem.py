@@ -11,7 +11,7 @@ from typing import Any
 from fsspec.core import url_to_fs
 from torch.distributed.checkpoint.filesystem import FileSystemBase, SerializationFormat
 
-from .filesystem import FileSystem as LocalFileSystem
+from ._local_files import sync_directory
 from .filesystem import FileSystemReader, FileSystemWriter
 
 __all__ = ["FsspecReader", "FsspecWriter"]
@@ -76,7 +76,7 @@ class FileSystem(FileSystemBase):
 
     def sync_directory(self, path: str | os.PathLike[str]) -> None:
         if getattr(self.fs, "local_file", False):
-            LocalFileSystem().sync_directory(self.fs._strip_protocol(os.fspath(path)))
+            sync_directory(self.fs._strip_protocol(os.fspath(path)))
 
 
 class _ThroughFsspec:

@@ -17,8 +17,6 @@ logger = logging.getLogger("cairn")
 _TORCH = "torch.distributed.checkpoint"
 # A module of torch's, and cairn's of the same name. What cairn's has of cairn's goes into torch's.
 _MODULES = (
-    "_dedup_save_plans",
-    "_dedup_tensors",
     "planner_helpers",
     "default_planner",
     "filesystem",

@@ -11,8 +11,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
 from .. import _engine
-from . import _convert, _dist, _objects, _progress, _streams, _tensors, _ways, planner_helpers
-from ._errors import agree, as_checkpoint_exception
+from . import _convert, _dist, _objects, _progress, _tensors, _ways, planner_helpers
+from ._errors import as_checkpoint_exception
 from ._local_files import read_file
 from ._stateful import Failed, made
 from .filesystem import FileSystemReader
@@ -178,7 +178,7 @@ def _hooks_of(planner: Any, state_dict: dict[str, Any]) -> Any:
         whole = planner.lookup_object(MetadataIndex(fqn, torch.Size(offsets)))
         piece = _piece(whole, offsets, sizes)
         item = _tensor_item(fqn, offsets, sizes, piece, whole)
-        return _streams.as_planned(item, planner.transform_object(item, piece))
+        return _tensors.as_planned(item, planner.transform_object(item, piece))
 
     return resolve
 
@@ -235,17 +235,15 @@ def load(
     failure = state.error if isinstance(state, Failed) else None
     if failure is not None:
         state = _engine.State({}, destinations, None)
-    with as_checkpoint_exception("read"):
-        read, archives = _engine.load(state, path, group, options, failure)
 
-    def bring_home() -> None:
+    def bring_home(archives: dict[str, bytes]) -> None:
         objects = {name: _objects.decode(archive) for name, archive in archives.items()}
         destinations.fill(objects)
         for name, value in objects.items():
             state.put(name, value)
 
-    brought = made(bring_home, alone=False)
-    agree(group, "read", brought.error if isinstance(brought, Failed) else None, _dist.DEADLINE)
+    with as_checkpoint_exception("read"):
+        read = _engine.load(state, path, group, options, failure, bring_home)
     if planner is not None and type(reader) is FileSystemReader:
         planner.metadata = LazyMetadata(path, rank=0 if no_dist else _dist.rank_in(process_group))
     report.update(read)

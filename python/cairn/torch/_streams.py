@@ -18,32 +18,16 @@ import torch
 from torch.distributed.checkpoint.filesystem import DEFAULT_SUFFIX, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import (
-    LoadItemType,
-    LoadPlan,
-    LoadPlanner,
     SavePlan,
     SavePlanner,
     WriteItem,
     WriteItemType,
 )
 from torch.distributed.checkpoint.storage import WriteResult
-from torch.distributed.checkpoint.utils import _create_file_view
 
 from .. import _engine
 from .._errors import error
-from . import _objects
 from ._local_files import make_durable
-from ._tensors import plain_copy
-
-
-def as_planned(item: WriteItem, data: torch.Tensor) -> Any:
-    """The tensor, when it is what the item says and the engine can read it; else its archive."""
-    data = data.detach()
-    plain = plain_copy(data)
-    planned: Any = item.tensor_data  # not None: the item is a tensor's
-    if plain is not None and plain.dtype == planned.properties.dtype and plain.size() == planned.chunk.sizes:
-        return plain
-    return _objects.encode(_on_cpu(data))
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -235,36 +219,3 @@ def remove(fs: Any, folder: Any, names: list[str]) -> None:
             path = fs.concat_path(folder, name)
             if fs.exists(path):
                 fs.rm_file(path)
-
-
-# --- reading ---
-
-
-def read(reader: Any, plan: LoadPlan, planner: LoadPlanner) -> None:
-    """The items of a plan, file by file."""
-    by_file: dict[str, list[Any]] = {}
-    for item in plan.items:
-        by_file.setdefault(reader.storage_data[item.storage_index].relative_path, []).append(item)
-    for name, items in by_file.items():
-        with reader.fs.create_stream(reader.fs.concat_path(reader.path, name), "rb") as stream:
-            for item in items:
-                _read_item(reader, stream, item, planner)
-
-
-def _read_item(reader: Any, stream: Any, item: Any, planner: LoadPlanner) -> None:
-    place = reader.storage_data[item.storage_index]
-    view = _create_file_view(stream, place.offset, place.length)
-    descriptors = getattr(place, "transform_descriptors", None) or ()
-    data = io.BytesIO(reader.transforms.transform_load_stream(item, descriptors, view).read(-1))
-    if item.type == LoadItemType.BYTE_IO:
-        planner.load_bytes(item, data)
-        return
-    tensor = torch.load(data, map_location="cpu", weights_only=True)
-    for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths)):
-        if tensor.size(dim) != length:  # a tensor of a class of its own may know no narrow
-            tensor = tensor.narrow(dim, offset, length)
-    target = planner.resolve_tensor(item).detach()
-    if target.size() != tensor.size():
-        raise AssertionError(f"req {item.storage_index} mismatch sizes {target.size()} vs {tensor.size()}")
-    target.copy_(tensor)
-    planner.commit_tensor(item, target)
