@@ -40,7 +40,12 @@ nb::tuple load_now(TorchState& state, const std::filesystem::path& path, std::op
   load_options.planner = &planner;
   StateDict values = state.flat();
   LoadResult result;
-  run_interruptibly([&] { result = load(values, path.string(), load_options); }, cancelled);
+  run_interruptibly(
+      [&] {
+        const auto turn = turn_of(group.value_or(nullptr));
+        result = load(values, path.string(), load_options);
+      },
+      cancelled);
   nb::dict report;
   report["needed"] = result.read.needed;
   report["read"] = result.read.read;

@@ -221,7 +221,12 @@ void consolidate_shards(const std::filesystem::path& source, const std::filesyst
   if (group) options.group = *group;
   options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   std::atomic<bool> cancelled = false;
-  run_interruptibly([&] { consolidate(source.string(), to.string(), options); }, cancelled);
+  run_interruptibly(
+      [&] {
+        const auto turn = turn_of(group.value_or(nullptr));
+        consolidate(source.string(), to.string(), options);
+      },
+      cancelled);
 }
 
 // With `dequantize_to`, the name of an element type, quantised tensors are read as such.

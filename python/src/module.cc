@@ -10,6 +10,7 @@ NB_MODULE(_engine, m) {
   bind_checkpoint(m);
   bind_plain(m);
   bind_convert(m);
+  bind_group(m);
   bind_state(m);
   bind_storage(m);  // Metadata, which a save returns
   bind_save(m);

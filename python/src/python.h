@@ -65,6 +65,7 @@ void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& can
 void bind_checkpoint(nb::module_& m);
 void bind_plain(nb::module_& m);
 void bind_convert(nb::module_& m);
+void bind_group(nb::module_& m);
 void bind_state(nb::module_& m);
 void bind_save(nb::module_& m);
 void bind_load(nb::module_& m);

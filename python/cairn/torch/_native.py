@@ -137,7 +137,8 @@ def save(
     }
     group, about = _dist.options_of(no_dist, process_group)
     options.update(about)
-    prepared = prepare(state_dict, planner, alone=no_dist)
+    with _dist.at_work(group):
+        prepared = prepare(state_dict, planner, alone=no_dist)
     engine = engine_planner(planner, prepared, process_group, no_dist, use_collectives)
     with as_checkpoint_exception("write"):
         saved = _engine.save(prepared.state, engine, path, group, _tensors.encode, prepared.resolve, options)
@@ -231,7 +232,8 @@ def load(
         _tensors.wait_for_streams()
         return _engine.State(state_dict, destinations, destinations, flatten)
 
-    state = made(make, alone=no_dist)
+    with _dist.at_work(group):
+        state = made(make, alone=no_dist)
     failure = state.error if isinstance(state, Failed) else None
     if failure is not None:
         state = _engine.State({}, destinations, None)
@@ -244,7 +246,8 @@ def load(
         for name, value in objects.items():
             state.put(name, value)
 
-    brought = made(bring_home, alone=False)
+    with _dist.at_work(group):
+        brought = made(bring_home, alone=False)
     agree(group, "read", brought.error if isinstance(brought, Failed) else None, _dist.DEADLINE)
     if planner is not None and type(reader) is FileSystemReader:
         planner.metadata = LazyMetadata(path, rank=0 if no_dist else _dist.rank_in(process_group))
