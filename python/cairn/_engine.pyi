@@ -5,7 +5,7 @@ Rows of metadata and plans are plain tuples; python/src/metadata.h says what is 
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy
 

@@ -125,7 +125,8 @@ def _background(process_group: Any, alone: bool) -> _Background:
     global _alone
     with _lock:
         if not alone:
-            return _backgrounds.of(process_group)
+            shared: _Background = _backgrounds.of(process_group)
+            return shared
         if _alone is None:
             _alone = _Background(None)
         return _alone

@@ -57,8 +57,8 @@ def connect(process_group: Any) -> _engine.Group:
     words = _told_to_all(word, process_group)
     failures = {each: made_error("io", said[1:].decode()) for each, said in enumerate(words) if said[:1] != _GOOD}
     if failures or listener is None:
-        first, error = next(iter(failures.items()))
-        text = f"rank {first} cannot be reached by the others: {error.message}"
+        first = min(failures)
+        text = f"rank {first} cannot be reached by the others: {failures[first].message}"
         raise CheckpointError(
             made_error("io", text), "connect", {each: _wrap_exception(why) for each, why in failures.items()}
         )
