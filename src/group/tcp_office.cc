@@ -216,6 +216,7 @@ void TcpOffice::greet(Link& link) {
   if (const int error = connect_error(link.socket()); error != 0) return end(link, error);
   const SocketAddress here = local_address(link.socket());
   const SocketAddress there = remote_address(link.socket());
+  if (!there.is_internet()) return end(link, ECONNRESET);  // ended already; it may have made room for others
   // Where nobody listens the system may connect a socket to itself.
   if (here.is_same_host(there) && here.port() == there.port()) return end(link, ECONNREFUSED);
   link.stage = Link::Stage::kAwaitsChallenge;
