@@ -288,11 +288,12 @@ TEST(TcpGroup, AForkedProcessHasNoGroupAndHarmsNone) {
 TEST(TcpGroup, AConnectionThatBreaksIsMadeAgainAndNothingIsLost) {
   TcpListener zero, one;
   const GroupKey key = random_group_key();
-  Scissors scissors(zero.addresses(), 6, 3 << 20);
-  const std::vector<std::string> all{zero.addresses(), one.addresses()};
-  const auto rank_0 = tcp_group(std::move(zero), {.rank = 0, .addresses = all, .key = key});
-  const auto rank_1 =
-      tcp_group(std::move(one), {.rank = 1, .addresses = {scissors.address(), all[1]}, .key = key});
+  // Whoever of them dials.
+  Scissors before_0(zero.addresses(), 6, 3 << 20), before_1(one.addresses(), 6, 3 << 20);
+  const std::vector<std::string> for_0{zero.addresses(), before_1.address()};
+  const std::vector<std::string> for_1{before_0.address(), one.addresses()};
+  const auto rank_0 = tcp_group(std::move(zero), {.rank = 0, .addresses = for_0, .key = key});
+  const auto rank_1 = tcp_group(std::move(one), {.rank = 1, .addresses = for_1, .key = key});
   std::string large(std::size_t{16} << 20, '.');
   for (std::size_t i = 0; i < large.size(); i += 1000) large[i] = static_cast<char>('a' + i % 26);
   for (std::uint64_t number = 1; number <= 8; ++number) {
@@ -301,7 +302,7 @@ TEST(TcpGroup, AConnectionThatBreaksIsMadeAgainAndNothingIsLost) {
     EXPECT_TRUE(got == (number % 2 == 0 ? "small" : large)) << number << ": " << got.size();
     other.join();
   }
-  EXPECT_EQ(scissors.cuts_left(), 0);
+  EXPECT_EQ(std::min(before_0.cuts_left(), before_1.cuts_left()), 0);  // or nothing large came through
 }
 
 TEST(TcpGroup, RanksThatDialEachOtherAtOnceTalk) {
