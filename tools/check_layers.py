@@ -62,6 +62,7 @@ PUBLIC: dict[str, str] = {
     "metadata.h": "state",  # plain values that plan and format share
     "plan.h": "plan",
     "plan_steps.h": "plan",
+    "transform.h": "plan",
     "planner.h": "plan",
     "load_report.h": "plan",
     "layout.h": "plan",
@@ -98,7 +99,7 @@ MODULES = (
     "cairn._engine cairn._errors cairn._arrays cairn._index cairn._checkpoint cairn._converting cairn._plain cairn "
     "cairn.torch._needs_torch cairn.torch._group cairn.torch._progress cairn.torch._report cairn.torch._stateful "
     "cairn.torch._errors cairn.torch._objects cairn.torch._hf_utils cairn.torch._convert cairn.torch._dist "
-    "cairn.torch._tensors cairn.torch._install cairn.torch._local_files cairn.torch._streams "
+    "cairn.torch._tensors cairn.torch._places cairn.torch._install cairn.torch._local_files cairn.torch._streams "
     "cairn.torch._dedup_save_plans cairn.torch._dedup_tensors cairn.torch.planner_helpers "
     "cairn.torch.default_planner cairn.torch.filesystem "
     "cairn.torch._fsspec_filesystem cairn.torch._storage_utils cairn.torch._consolidate_hf_safetensors "

@@ -44,7 +44,8 @@ struct SaveOptions {
   bool use_collectives = true;
   SavePlanner* planner =
       nullptr;  // null: a DefaultSavePlanner. One that is kept from save to save can cache plans
-  StorageWriter* writer = nullptr;  // null: dcp_writer in the directory that the id names, with `write`
+  StorageWriter* writer = nullptr;              // null: dcp_writer in `files`, with `write`
+  std::shared_ptr<FileSystem> files = nullptr;  // null: the folder that the id names, which is made
   WriteOptions write = {};
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);  // of the whole save
   ProgressCallback progress = {};
@@ -71,8 +72,9 @@ struct LoadOptions {
   Group* group = nullptr;
   int coordinator_rank = 0;
   bool no_dist = false;
-  LoadPlanner* planner = nullptr;   // null: a DefaultLoadPlanner with `plan`
-  StorageReader* reader = nullptr;  // null: dcp_reader in the directory that the id names, with `read`
+  LoadPlanner* planner = nullptr;                     // null: a DefaultLoadPlanner with `plan`
+  StorageReader* reader = nullptr;                    // null: dcp_reader in `files`, with `read`
+  std::shared_ptr<const FileSystem> files = nullptr;  // null: the folder that the id names
   LoadPlannerOptions plan = {};
   ReadOptions read = {};
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);

@@ -83,10 +83,12 @@ def open(path: _Path) -> Checkpoint: ...
 class WriteOptions(TypedDict, total=False):
     overwrite: bool
     files_per_rank: int
+    file_per_item: bool
     durable: bool
     checksums: bool
     strong_hashes: bool
     transforms: list[str]
+    transform: Transforms | None
     memory_budget: int
     bytes_per_second: int
     low_space: str  # "error", "warn", "ignore"
@@ -96,6 +98,7 @@ class SaveOptions(WriteOptions, total=False):
     use_collectives: bool
     deadline: float  # seconds
     progress: _Progress | None
+    files: Files | None
 
 class LoadOptions(TypedDict, total=False):
     coordinator_rank: int
@@ -107,6 +110,8 @@ class LoadOptions(TypedDict, total=False):
     flatten: bool
     read_once: bool
     progress: _Progress | None
+    files: Files | None
+    transform: Transforms | None
 
 class SaveReport(TypedDict):
     save_id: str
@@ -234,6 +239,24 @@ ConvertReport = TypedDict(
 def convert(source: _Path, destination: _Path, options: ConvertOptions) -> ConvertReport: ...
 
 # --- for cairn.torch ---
+
+class Files:
+    """A folder of a file system that is written in Python (torch's FileSystemBase), for "files" in the options. A
+    directory of this machine, when the object is nothing else than that."""
+
+    def __init__(self, fs: Any, path: Any, create: bool = False, follow_links: bool = True) -> None: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether of two that save here at the same time one is told. The first who asks tries it out."""
+    def gc(self, dry_run: bool = False, force: bool = False) -> list[str]:
+        """Removes what dead saves left; `force` where there are no locks, by who knows that no save is under way."""
+
+class Transforms:
+    """torch's _StorageWriterTransforms or _StorageReaderTransforms, or of somebody's own: for "transform"."""
+
+    def __init__(self, transforms: Any) -> None: ...
 
 Entry = tuple[Any, ...]
 Place = tuple[Any, ...]

@@ -11,6 +11,7 @@ NB_MODULE(_engine, m) {
   bind_plain(m);
   bind_convert(m);
   bind_state(m);
+  bind_places(m);
   bind_storage(m);  // Metadata, which a save returns
   bind_save(m);
   bind_load(m);

@@ -70,5 +70,6 @@ void bind_save(nb::module_& m);
 void bind_load(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_storage(nb::module_& m);
+void bind_places(nb::module_& m);
 
 }  // namespace cairn::python

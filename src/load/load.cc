@@ -65,8 +65,9 @@ class Loading {
 
   StorageReader& reader() {
     if (reader_ == nullptr) {
-      own_reader_ =
-          dcp_reader(file_system_of(id_, {.follow_links = options_.read.follow_links}), options_.read);
+      std::shared_ptr<const FileSystem> files = options_.files;
+      if (files == nullptr) files = file_system_of(id_, {.follow_links = options_.read.follow_links});
+      own_reader_ = dcp_reader(std::move(files), options_.read);
       reader_ = own_reader_.get();
     }
     return *reader_;

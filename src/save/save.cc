@@ -138,7 +138,9 @@ class Saving {
 
   void set_up_writer() {
     if (writer_ == nullptr) {
-      own_writer_ = dcp_writer(file_system_of(id_, {.create = true}), options_.write);
+      std::shared_ptr<FileSystem> files = options_.files;
+      if (files == nullptr) files = file_system_of(id_, {.create = true});
+      own_writer_ = dcp_writer(std::move(files), options_.write);
       writer_ = own_writer_.get();
     }
     has_writer_ = true;
