@@ -92,7 +92,7 @@ def local_path(fs: Any, path: Any) -> Any | None:
     if kind in _classes(("torch.distributed.checkpoint.filesystem", "cairn.torch._local_files"), "FileSystem"):
         return path
     through = ("torch.distributed.checkpoint._fsspec_filesystem", "cairn.torch._fsspec_filesystem")
-    inner = getattr(fs, "fs", None)
+    inner: Any = getattr(fs, "fs", None)
     if kind in _classes(through, "FileSystem") and type(inner) in _classes(
         ("fsspec.implementations.local",), "LocalFileSystem"
     ):
