@@ -52,12 +52,24 @@ class PythonWriter final : public FileWriter {
       if (how_.durable) stream_->make_durable();
       stream_->close();
       if (how_.naming == Naming::kAlone) folder_->open(name_, "xb")->close();
-      if (how_.naming != Naming::kInPlace) folder_->rename(grows_as_, name_, how_.renames_in_one_step);
+      try {
+        if (how_.naming != Naming::kInPlace) folder_->rename(grows_as_, name_, how_.renames_in_one_step);
+      } catch (nb::python_error&) {
+        if (how_.naming == Naming::kAlone) give_the_name_back();
+        throw;
+      }
     });
     committed_ = true;
   }
 
  private:
+  void give_the_name_back() const {
+    auto stream = folder_->open(name_, "rb");
+    const bool is_empty = stream->size() == 0;
+    stream->close();
+    if (is_empty) folder_->remove_quietly(name_);
+  }
+
   std::shared_ptr<const PythonFolder> folder_;
   std::string name_, grows_as_;
   const WriteHow how_;

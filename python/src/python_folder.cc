@@ -9,6 +9,8 @@
 namespace cairn::python {
 namespace {
 
+constexpr int kTries = 3;  // to find out what a folder is good for
+
 // Where a stream's file is and which file that is: None where there is no such thing.
 nb::object file_of(const PythonStream& stream) {
   const std::optional<int> descriptor = stream.descriptor();
@@ -22,6 +24,42 @@ std::string directory_of(const PythonStream& stream, const std::string& name) {
   const std::string link = "/proc/self/fd/" + std::to_string(stream.descriptor().value_or(-1));
   const std::string path = fs_bytes(nb::module_::import_("os").attr("readlink")(link));
   return path.ends_with("/" + name) ? path.substr(0, path.size() - name.size() - 1) : "";
+}
+
+// nullopt when somebody who cleans up came in between.
+std::optional<Abilities> try_once(const PythonFolder& folder) {
+  Abilities can;
+  bool is_local = false, is_disturbed = false;
+  const std::string one = partial_name(".cairn-try"), other = partial_name(".cairn-try");
+  try {
+    auto stream = folder.open(one, "xb");
+    const nb::object file = file_of(*stream);
+    const std::string directory = file.is_none() ? "" : directory_of(*stream, one);
+    stream->close();
+    is_local = !directory.empty();
+    if (is_local) {
+      try {
+        folder.open(one, "xb")->close();
+      } catch (nb::python_error& raised) {
+        can.exclusive = raised.matches(PyExc_FileExistsError);
+      }
+      folder.open(other, "xb")->close();
+      folder.fs().attr("rename")(folder.path_of(one), folder.path_of(other));
+      stream = folder.open(other, "rb");
+      can.renames = file_of(*stream).equal(file) && !folder.exists(one);
+      stream->close();
+      if (can.renames) can.directory = posix_file_system(directory);
+      can.exclusive = can.exclusive && can.renames;
+    }
+  } catch (nb::python_error& raised) {
+    is_disturbed = is_local && raised.matches(PyExc_FileNotFoundError);
+    can = {};  // it knows no such mode, or something else of these
+  } catch (const Error&) {
+    can = {};
+  }
+  folder.remove_quietly(one);
+  folder.remove_quietly(other);
+  return is_disturbed ? std::nullopt : std::optional(can);
 }
 
 }  // namespace
@@ -98,34 +136,9 @@ void PythonFolder::rename(std::string_view from, std::string_view to, bool in_on
 }
 
 Abilities try_out(const PythonFolder& folder) {
-  Abilities can;
-  const std::string one = partial_name(".cairn-try"), other = partial_name(".cairn-try");
-  try {
-    auto stream = folder.open(one, "xb");
-    const nb::object file = file_of(*stream);
-    const std::string directory = file.is_none() ? "" : directory_of(*stream, one);
-    stream->close();
-    if (!directory.empty()) {
-      try {
-        folder.open(one, "xb")->close();
-      } catch (nb::python_error& raised) {
-        can.exclusive = raised.matches(PyExc_FileExistsError);
-      }
-      folder.open(other, "xb")->close();
-      folder.fs().attr("rename")(folder.path_of(one), folder.path_of(other));
-      stream = folder.open(other, "rb");
-      const bool is_it = file_of(*stream).equal(file) && !folder.exists(one);
-      stream->close();
-      if (is_it) can.directory = posix_file_system(directory);
-      can.renames = is_it;
-      can.exclusive = can.exclusive && is_it;
-    }
-  } catch (const std::exception&) {
-    can = {};  // it knows no such mode, or something else of these
-  }
-  folder.remove_quietly(one);
-  folder.remove_quietly(other);
-  return can;
+  for (int left = kTries; left > 0; --left)
+    if (const std::optional<Abilities> found = try_once(folder)) return *found;
+  return {};
 }
 
 }  // namespace cairn::python
