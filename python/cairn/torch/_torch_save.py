@@ -70,8 +70,8 @@ class BroadcastingTorchSaveReader(StorageReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
 
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
+    def prepare_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
+        return global_plan
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         for item, value in zip(plan.items, self._values(plan.items)):
