@@ -60,7 +60,7 @@ fuzz: setup  ## each fuzz target for SECONDS (60) seconds
 	@tools/build.sh fuzz $(JOBS) fuzzers
 	@tools/fuzz.sh $(or $(SECONDS),60)
 
-conformance: build  ## PyTorch's own tests of DCP (PYTORCH=a checkout at the 2.13 cut), SUBCLASSES=1 with own planners and storages; TORCH=x.y: another torch
+conformance: build  ## PyTorch's own tests of DCP; PYTORCH=a checkout at the 2.13 cut; SUBCLASSES=1: all parts subclassed; TORCH=x.y: that torch
 ifdef TORCH
 	@tools/other_torch.sh $(TORCH)
 else
