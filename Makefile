@@ -60,10 +60,14 @@ fuzz: setup  ## each fuzz target for SECONDS (60) seconds
 	@tools/build.sh fuzz $(JOBS) fuzzers
 	@tools/fuzz.sh $(or $(SECONDS),60)
 
-conformance: build  ## PyTorch's own tests of DCP, on stock and on cairn; PYTORCH=a checkout at the 2.13 cut
-	@$(PYTHON) tests/conformance/run.py $(or $(PYTORCH),$(error say where PyTorch's sources are: make conformance PYTORCH=path)) $(if $(ONLY),--only $(ONLY))
+conformance: build  ## PyTorch's own tests of DCP; PYTORCH=a checkout at the 2.13 cut; SUBCLASSES=1: all parts subclassed; TORCH=x.y: that torch
+ifdef TORCH
+	@tools/other_torch.sh $(TORCH)
+else
+	@$(PYTHON) tests/conformance/run.py $(or $(PYTORCH),$(error say where PyTorch's sources are: make conformance PYTORCH=path)) $(if $(ONLY),--only $(ONLY)) $(if $(SUBCLASSES),--subclasses)
+endif
 
-conformance-frameworks: build  ## Megatron-core and torchao through cairn and stock (about 6 minutes)
+conformance-frameworks: build  ## Megatron-core, torchao, torchtitan, accelerate and Lightning through cairn and stock
 	@tools/frameworks.sh
 
 format: setup  ## clang-format and ruff

@@ -62,11 +62,13 @@ PUBLIC: dict[str, str] = {
     "metadata.h": "state",  # plain values that plan and format share
     "plan.h": "plan",
     "plan_steps.h": "plan",
+    "transform.h": "plan",
     "planner.h": "plan",
     "load_report.h": "plan",
     "layout.h": "plan",
     "group.h": "group",
     "mpi_group.h": "group",
+    "tcp_group.h": "group",
     "storage.h": "storage",
     "dcp_metadata.h": "format",
     "checkpoint_storage.h": "reading",  # the interfaces of save and load
@@ -96,14 +98,13 @@ FILE_CALL = re.compile(
 # A module of the Python package sees those that stand before it.
 MODULES = (
     "cairn._engine cairn._errors cairn._arrays cairn._index cairn._checkpoint cairn._converting cairn._plain cairn "
-    "cairn.torch._needs_torch cairn.torch._group cairn.torch._progress cairn.torch._report cairn.torch._stateful "
-    "cairn.torch._errors cairn.torch._objects cairn.torch._hf_utils cairn.torch._convert cairn.torch._dist "
-    "cairn.torch._tensors cairn.torch._install cairn.torch._local_files cairn.torch._streams "
-    "cairn.torch._dedup_save_plans cairn.torch._dedup_tensors cairn.torch.planner_helpers "
-    "cairn.torch.default_planner cairn.torch.filesystem "
+    "cairn.torch._needs_torch cairn.torch._progress cairn.torch._report cairn.torch._stateful "
+    "cairn.torch._errors cairn.torch._group cairn.torch._objects cairn.torch._hf_utils cairn.torch._convert "
+    "cairn.torch._dist cairn.torch._tensors cairn.torch._places cairn.torch._install cairn.torch._local_files "
+    "cairn.torch.planner_helpers cairn.torch.default_planner cairn.torch.filesystem "
     "cairn.torch._fsspec_filesystem cairn.torch._storage_utils cairn.torch._consolidate_hf_safetensors "
     "cairn.torch.hf_storage cairn.torch.quantized_hf_storage cairn.torch._torch_save cairn.torch._ways "
-    "cairn.torch._native cairn.torch._saving cairn.torch._async cairn.torch.state_dict_saver "
+    "cairn.torch._native cairn.torch._open cairn.torch._saving cairn.torch._async cairn.torch.state_dict_saver "
     "cairn.torch.state_dict_loader cairn.torch.optimizer cairn.torch.format_utils cairn.torch cairn.torch.__main__"
 ).split()
 

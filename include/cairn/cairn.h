@@ -19,6 +19,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,7 +45,8 @@ struct SaveOptions {
   bool use_collectives = true;
   SavePlanner* planner =
       nullptr;  // null: a DefaultSavePlanner. One that is kept from save to save can cache plans
-  StorageWriter* writer = nullptr;  // null: dcp_writer in the directory that the id names, with `write`
+  StorageWriter* writer = nullptr;              // null: dcp_writer in `files`, with `write`
+  std::shared_ptr<FileSystem> files = nullptr;  // null: the folder that the id names, which is made
   WriteOptions write = {};
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);  // of the whole save
   ProgressCallback progress = {};
@@ -61,6 +63,7 @@ struct SaveResult {
   std::uint64_t plan_bytes = 0;       // this rank sent and received to agree on the plan
   std::uint64_t bytes_exchanged = 0;  // the same, results and checksums included
   std::vector<std::string> warnings;  // of this rank's writer (OnLowSpace::kWarn)
+  std::string announcement;           // the coordinator's writer's; of a collective save
 };
 
 // When it returns, the checkpoint is there on every rank, whole, and with `durable` it survives a loss of
@@ -71,14 +74,18 @@ struct LoadOptions {
   Group* group = nullptr;
   int coordinator_rank = 0;
   bool no_dist = false;
-  LoadPlanner* planner = nullptr;   // null: a DefaultLoadPlanner with `plan`
-  StorageReader* reader = nullptr;  // null: dcp_reader in the directory that the id names, with `read`
+  LoadPlanner* planner = nullptr;                     // null: a DefaultLoadPlanner with `plan`
+  StorageReader* reader = nullptr;                    // null: dcp_reader in `files`, with `read`
+  std::shared_ptr<const FileSystem> files = nullptr;  // null: the folder that the id names
   LoadPlannerOptions plan = {};
   ReadOptions read = {};
   std::chrono::nanoseconds deadline = std::chrono::minutes(30);
   ProgressCallback progress = {};
   // Filled as the load goes on, and right also when it throws: what was read, what was already written to.
   ReadReport* report = nullptr;
+  // Called last, on every rank or on none, when this rank has all its data. What it throws fails on all
+  // ranks.
+  std::function<void()> finish = {};
 };
 
 struct LoadResult {

@@ -27,6 +27,7 @@
 #include "cairn/plan.h"
 #include "cairn/planner.h"
 #include "cairn/storage.h"
+#include "cairn/transform.h"
 
 namespace cairn {
 
@@ -83,6 +84,9 @@ class StorageWriter {
   // one step. Adds the places of the items to `metadata`.
   virtual void finish(Metadata& metadata, std::vector<WrittenData> all) = 0;
 
+  // On the coordinator, after finish(): what every rank is told of it (SaveResult::announcement).
+  virtual std::string announcement() { return {}; }
+
   // On the coordinator of a save that is not collective, when finish() has returned on every rank: what the
   // ranks wrote takes the place of an earlier checkpoint of all ranks together.
   virtual void retire_collective() {}
@@ -109,13 +113,17 @@ enum class OnLowSpace : std::uint8_t {
 struct WriteOptions {
   bool overwrite = true;   // a checkpoint of this id is replaced; otherwise Error(kConflict)
   int files_per_rank = 0;  // written at the same time; 0: as many as cores, up to 16
-  int spare_cores = 0;     // left to others in that; a save in the background leaves at least one
+  // Every item has a file of its own; files_per_rank of them are written at a time.
+  bool file_per_item = false;
+  int spare_cores = 0;  // left to others in that; a save in the background leaves at least one
   // Memory for buffers, beyond the state itself.
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   bool durable = true;         // false: a loss of power may cost the new checkpoint (never the old one)
   bool checksums = true;       // false: no manifest, and zip records without CRC
   bool strong_hashes = false;  // an XXH3-128 per block beside the CRC-32
   std::vector<std::string> transforms = {};  // of each item, in order: "zstd"
+  // In their place, and for all that is done to an item: code of the caller's. Null: none.
+  std::shared_ptr<ItemTransform> transform = nullptr;
   OnLowSpace low_space = OnLowSpace::kError;
   // At most so many bytes a second go to storage from this rank, for disks that others use too; 0: no limit.
   std::uint64_t bytes_per_second = 0;
@@ -151,6 +159,8 @@ struct ReadOptions {
   std::uint64_t memory_budget = std::uint64_t{256} << 20;
   Limits limits = {};
   DeviceUse devices = {};  // as in WriteOptions
+  // Undoes what the reader does not know how to. Null: such items are Error(kUnsupported).
+  std::shared_ptr<ItemTransform> transform = nullptr;
   // Where load() itself opens the directory: files that are symbolic links are read, by their bare names.
   bool follow_links = true;
 };

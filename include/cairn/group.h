@@ -1,4 +1,4 @@
-// Ranks that talk: what a save or a load needs of MPI, of torch.distributed, or of threads in one process.
+// Ranks that talk: what a save or a load needs of TCP, of MPI, or of threads in one process.
 //
 // Every operation is collective: all ranks of the group call it with the same Step and the same root, each
 // from one thread at a time. Every wait ends at the step's deadline. Bytes go in and come out; what they mean
@@ -10,6 +10,7 @@
 //   });
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -62,16 +63,15 @@ class Group {
   virtual void hint(int /*to*/, char /*byte*/, const Step& /*step*/) {}
 
   // For a group that gives up on a rank which is silent for too long: until the answer is let go, those who
-  // wait for this rank hear that it is at work. They wait in a gather or, with a `root`, for that rank's
-  // word. Between this call and the exchange that follows nothing else is exchanged.
-  virtual std::shared_ptr<void> stay_alive(std::optional<int> /*root*/) { return nullptr; }
+  // wait for this rank hear that it is at work. A save or load holds one from its first step to its last.
+  virtual std::shared_ptr<void> stay_alive() { return nullptr; }
 
   // The first step number of a save or load; grows from one to the next. All ranks take part in the same
   // saves and loads, so all count alike, also after one that failed.
   std::uint64_t begin_operation() { return ++operations_ << 16; }
 
  private:
-  std::uint64_t operations_ = 0;
+  std::atomic<std::uint64_t> operations_ = 0;
 };
 
 // The group of one.

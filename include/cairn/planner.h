@@ -127,6 +127,10 @@ class LoadPlanner {
   virtual void load_bytes(const ReadItem& item, Value value) = 0;
   // Memory for an object's raw bytes, a whole archive of torch.save; nullptr by default: use load_bytes.
   virtual std::string* resolve_bytes(const ReadItem& item);
+  // A tensor's archive that only torch can read: quantised, sparse, of a class of its own. Returns true when
+  // the planner has taken it from there, to its destination and to the end; false, by default: the load
+  // fails.
+  virtual bool load_archive(const ReadItem& item, std::string_view archive);
   // The destination of a tensor item: exactly `lengths` large. Then, when it is filled, commit_tensor
   // with the same view.
   virtual TensorView resolve_tensor(const ReadItem& item) = 0;

@@ -43,6 +43,10 @@ class FileWriter {
   // Whether writes that are multiples of kDirectAlignment in address, offset and length are worth a copy.
   virtual bool prefers_alignment() const { return false; }
 
+  // Whether writes have to come one after the other, each where the one before it ended, as without
+  // Capabilities::ranged_writes. What is left out in between is zeros all the same.
+  virtual bool appends_only() const { return false; }
+
   // Fills `to` with what was written there, for who wants to be sure before commit(). False where a file
   // cannot be read before it is there.
   virtual bool read_back(std::uint64_t /*offset*/, std::span<std::byte> /*to*/) { return false; }
@@ -59,6 +63,9 @@ struct CreateOptions {
   // What version_of() said of the file that is replaced: when it is another one by now, or gone, commit() is
   // Error(kConflict). Only where capabilities().replace_if_unchanged: Error(kUnsupported) elsewhere.
   std::optional<std::string> expected = {};
+  // Nobody looks for this name before commit() has returned: where a file cannot be given its name at the
+  // end, in one step and for nothing, it may have it from the beginning.
+  bool in_place = false;
 };
 
 struct FileEntry {

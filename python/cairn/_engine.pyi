@@ -5,7 +5,7 @@ Rows of metadata and plans are plain tuples; python/src/metadata.h says what is 
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy
 
@@ -83,10 +83,12 @@ def open(path: _Path) -> Checkpoint: ...
 class WriteOptions(TypedDict, total=False):
     overwrite: bool
     files_per_rank: int
+    file_per_item: bool
     durable: bool
     checksums: bool
     strong_hashes: bool
     transforms: list[str]
+    transform: Transforms | None
     memory_budget: int
     bytes_per_second: int
     low_space: str  # "error", "warn", "ignore"
@@ -96,8 +98,10 @@ class SaveOptions(WriteOptions, total=False):
     use_collectives: bool
     deadline: float  # seconds
     progress: _Progress | None
+    files: Files | None
 
 class LoadOptions(TypedDict, total=False):
+    follow_links: bool
     coordinator_rank: int
     deadline: float
     verify: str  # "none", "usual", "full"
@@ -107,6 +111,8 @@ class LoadOptions(TypedDict, total=False):
     flatten: bool
     read_once: bool
     progress: _Progress | None
+    files: Files | None
+    transform: Transforms | None
 
 class SaveReport(TypedDict):
     save_id: str
@@ -235,11 +241,26 @@ def convert(source: _Path, destination: _Path, options: ConvertOptions) -> Conve
 
 # --- for cairn.torch ---
 
+class Files:
+    """A folder of a file system that is written in Python (torch's FileSystemBase), for "files" in the options. A
+    directory of this machine, when the object is nothing else than that."""
+
+    def __init__(self, fs: Any, path: Any, create: bool = False, follow_links: bool = True) -> None: ...
+    @property
+    def root(self) -> str: ...
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether of two that save here at the same time one is told. The first who asks tries it out."""
+    def gc(self, dry_run: bool = False, force: bool = False) -> list[str]:
+        """Removes what dead saves left; `force` where there are no locks, by who knows that no save is under way."""
+
+class Transforms:
+    """torch's _StorageWriterTransforms or _StorageReaderTransforms, or of somebody's own: for "transform"."""
+
+    def __init__(self, transforms: Any) -> None: ...
+
 Entry = tuple[Any, ...]
 Place = tuple[Any, ...]
-Item = tuple[Any, ...]
-Read = tuple[Any, ...]
-Chunk = tuple[_Numbers, _Numbers]  # offsets, sizes
 
 class State:
     """A nested state of torch, cut into entries.
@@ -262,22 +283,30 @@ class State:
     def names(self) -> list[str]: ...
     def put(self, name: str, value: Any) -> None: ...
 
-class Exchange(Protocol):
-    """How ranks talk: bytes in, bytes out, each within so many seconds."""
+class Listener:
+    """A port of this process, where the other ranks of a group will connect to."""
 
-    rank: int
-    size: int
-    heartbeat: float  # seconds between two signs of life, 0 for none
-    def sign_of_life(self, root: int | None) -> None: ...
-    def gather(self, mine: bytes, root: int, seconds: float) -> list[bytes]: ...
-    def scatter(self, parts: list[bytes], root: int, seconds: float) -> bytes: ...
-    def broadcast(self, mine: bytes, root: int, seconds: float) -> bytes: ...
-    def all_gather(self, mine: bytes, seconds: float) -> list[bytes]: ...
-    def barrier(self, seconds: float) -> None: ...
+    def __init__(self) -> None: ...
+    @property
+    def addresses(self) -> str: ...
+
+class AtWork:
+    """Until it ends or goes, the others hear that this rank is at work."""
+
+    def end(self) -> None: ...
 
 class Group:
-    def __init__(self, exchange: Exchange) -> None: ...
+    """Ranks that talk over TCP; `addresses` are those of all of them, `key` is 16 bytes that only they know."""
+
+    def __init__(self, listener: Listener, rank: int, addresses: list[str], key: bytes, silence: float) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def at_work(self) -> AtWork: ...
     def all_gather(self, mine: bytes, seconds: float) -> list[bytes]: ...
+
+def random_group_key() -> bytes: ...
 
 class SavePlanner:
     """Kept from save to save where plans are cached."""
@@ -328,9 +357,10 @@ def load(
     path: _Path,
     group: Group | None,
     options: LoadOptions,
-    failure: BaseException | None = None,
-) -> tuple[ReadReport, dict[str, bytes]]:
-    """The tensors are filled; the archives of the objects are still to be unpickled."""
+    failure: BaseException | None,
+    finish: Callable[[dict[str, bytes]], None],
+) -> ReadReport:
+    """Fills the tensors, then calls `finish` with the archives of the objects. What it raises reaches all ranks."""
 
 class Pending:
     """A save in the background."""
@@ -359,30 +389,70 @@ class Saver:
     def prepare(self, state: State) -> None: ...
     def guard(self) -> None: ...
 
+class WriterRole:
+    """Who a rank is in a save, and which save it is."""
+
+    def __init__(self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool) -> None: ...
+    @property
+    def save_id(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def is_coordinator(self) -> bool: ...
+    @property
+    def collective(self) -> bool: ...
+
+class ReaderRole:
+    def __init__(self, rank: int = 0, world_size: int = 1, is_coordinator: bool = True) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def is_coordinator(self) -> bool: ...
+
+def save_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> dict[str, Any]:
+    """A save whose steps call the hooks of cairn.torch._open.OpenSave."""
+
+def load_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> None:
+    """The same for a load."""
+
 class Writer:
     """Writes a checkpoint step by step, for planners and storages that are written in Python."""
 
-    def __init__(self, path: _Path, options: WriteOptions) -> None: ...
-    def set_up(self, save_id: str, rank: int, world_size: int, is_coordinator: bool, collective: bool) -> None: ...
-    def write(self, items: list[Item], resolve: Callable[[int], Any]) -> tuple[list[Place], bytes]:
-        """Places of the items, and an attachment for finish(). `resolve` gives bytes or a plain tensor."""
+    def __init__(self, options: SaveOptions) -> None: ...
+    def set_up(self, role: WriterRole) -> None: ...
+    def write(self, items: list[Any], planner: Any, encode: Callable[[Any, Any], Any]) -> tuple[list[Any], bytes]:
+        """torch's WriteResults for its WriteItems, and an attachment for finish(). The planner's resolve_data gives the
+        data; `encode(item, tensor)` makes bytes or a plain tensor of what the engine cannot read as it stands."""
     def finish(
         self,
         entries: list[Entry],
         planner_data: dict[str, tuple[str | int, ...]] | bytes | None,
         ranks: list[tuple[list[Place], bytes]],
+        places: bytes | None,
         extra: dict[str, bytes] = ...,
-    ) -> None: ...
+    ) -> None:
+        """`places` is a pickle of all of them, when they are of a kind that the engine does not know."""
     def retire_collective(self) -> None: ...
     def abandon(self) -> None: ...
+    def is_published(self) -> bool: ...
+    def warnings(self) -> list[str]: ...
 
 class Reader:
     """Reads a checkpoint step by step."""
 
-    def __init__(self, path: _Path, follow_links: bool = True) -> None: ...
-    def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata: ...
-    def read(self, items: list[Read], resolve: Callable[[int], Any], commit: Callable[[int], Any]) -> dict[int, bytes]:
-        """Archives of the objects, by position; the tensors that `resolve` gave are filled."""
+    def __init__(self, options: LoadOptions) -> None: ...
+    def describe(self) -> bytes:
+        """What every rank has to know of the checkpoint: one rank asks, all set_up() with it."""
+    def set_up(self, description: bytes, role: ReaderRole) -> Metadata: ...
+    def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata:
+        """Both at once, for a rank that reads by itself."""
+    def read(self, items: list[Any], planner: Any, places: dict[Any, Any] | None = None) -> bool:
+        """torch's ReadItems into what the planner's resolve_tensor gives; objects go to its load_bytes. False, and
+        nothing is read, when they lie elsewhere by `places` than the checkpoint says."""
 
 def hf_writer(path: _Path, file_of: dict[str, int], sharded: bool, options: WriteOptions) -> Writer:
     """A Writer of safetensors files; `file_of` says which file each tensor goes to, from 1."""
@@ -400,20 +470,3 @@ def consolidate(
 
 def parse_metadata(bytes: bytes, name: str) -> Metadata:
     """What a `.metadata` file holds, of its bytes; runs nothing. `name` stands for the file in errors."""
-
-def dequantize_blocks(elements: Any, row: int, column: int, block: int, scales: Any, to: Any) -> None:
-    """Fills `to` with the part of a matrix that begins at (row, column), times the scales of its blocks."""
-
-def dequantize_mxfp4(codes: Any, scales: Any, first: int, to: Any) -> None:
-    """Fills `to` with MXFP4 numbers; its rows begin at the number `first` of their rows."""
-
-def dedup(plans: list[list[Item]], lowest_rank: bool) -> list[list[int]]:
-    """Which items of each plan stay, by position."""
-
-def cover_problem(size: _Numbers, chunks: list[Chunk]) -> tuple[str, str] | None:
-    """What is wrong with chunks that ought to tile a tensor: ("out_of_bounds", "overlap" or "hole", text)."""
-
-def reshard(
-    size: _Numbers, stored: list[Chunk], wanted: list[Chunk]
-) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """For every part they share: wanted, stored, offsets in the one, offsets in the other, lengths."""

@@ -25,10 +25,11 @@ std::unique_ptr<StorageReader> torch_save_reader_of(nb::dict& options, const std
                            {.who = who == "coordinator" ? FileReads::kCoordinator : FileReads::kEveryRank});
 }
 
-// With a `failure` the load fails on all ranks, for this one's exception.
-// Returns (report, {name: archive}): the tensors are filled, the objects are still to be unpickled.
-nb::tuple load_now(TorchState& state, const std::filesystem::path& path, std::optional<PythonGroup*> group,
-                   nb::dict options, nb::object failure) {
+// With a `failure` the load fails on all ranks, for this one's exception. When the tensors are filled,
+// `finish` is called with {name: archive} of the objects, which are still to be unpickled: what it raises
+// reaches all ranks.
+nb::dict load_now(TorchState& state, const std::filesystem::path& path, std::optional<PythonGroup*> group,
+                  nb::dict options, nb::object failure, nb::object finish) {
   std::atomic<bool> cancelled = false;  // a load is not cancelled; the signal waits for its end
   LoadOptions load_options;
   const std::unique_ptr<StorageReader> file = torch_save_reader_of(options, path);
@@ -40,22 +41,32 @@ nb::tuple load_now(TorchState& state, const std::filesystem::path& path, std::op
   load_options.planner = &planner;
   StateDict values = state.flat();
   LoadResult result;
-  run_interruptibly([&] { result = load(values, path.string(), load_options); }, cancelled);
+  Caller caller;
+  load_options.finish = [&] {
+    caller.call([&] {
+      nb::dict archives;
+      for (const auto& [name, archive] : planner.archives()) archives[to_str(name)] = to_bytes(archive);
+      finish(archives);
+    });
+  };
+  caller.run(
+      [&] {
+        const auto turn = turn_of(group.value_or(nullptr));
+        result = load(values, path.string(), load_options);
+      },
+      cancelled);
   nb::dict report;
   report["needed"] = result.read.needed;
   report["read"] = result.read.read;
   report["verified"] = result.read.verified;
   report["unverified"] = result.read.unverified;
-  nb::dict archives;
-  for (const auto& [name, archive] : planner.archives()) archives[to_str(name)] = to_bytes(archive);
-  return nb::make_tuple(report, archives);
+  return report;
 }
 
 }  // namespace
 
 void bind_load(nb::module_& m) {
-  m.def("load", load_now, "state"_a, "path"_a, "group"_a.none(), "options"_a,
-        "failure"_a.none() = nb::none());
+  m.def("load", load_now, "state"_a, "path"_a, "group"_a.none(), "options"_a, "failure"_a.none(), "finish"_a);
 }
 
 }  // namespace cairn::python

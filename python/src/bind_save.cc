@@ -52,7 +52,12 @@ nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::files
   planner.begin(state, std::move(encode), std::move(resolve));
   const Begun begun(planner);
   SaveResult result;
-  run_interruptibly([&] { result = save(state.flat(), path.string(), save_options); }, cancelled);
+  run_interruptibly(
+      [&] {
+        const auto turn = turn_of(group.value_or(nullptr));
+        result = save(state.flat(), path.string(), save_options);
+      },
+      cancelled);
   return to_python(std::move(result));
 }
 
@@ -154,21 +159,6 @@ nb::dict wait(Pending& pending) {
   return to_python(std::move(result));
 }
 
-// Everybody's bytes, by rank.
-nb::list all_gather(PythonGroup& group, nb::bytes mine, double seconds) {
-  const Step step{group.begin_operation() + 1,
-                  Step::in(std::chrono::nanoseconds(std::int64_t(seconds * 1e9)))};
-  std::vector<std::string> all;
-  {
-    std::string bytes(bytes_of(mine));
-    nb::gil_scoped_release release;
-    all = group.all_gather(std::move(bytes), step);
-  }
-  nb::list parts;
-  for (const std::string& part : all) parts.append(to_bytes(part));
-  return parts;
-}
-
 nb::dict progress(Pending& pending) {
   const SaveProgress now = pending.handle().progress();
   nb::dict report;
@@ -183,10 +173,6 @@ nb::dict progress(Pending& pending) {
 }  // namespace
 
 void bind_save(nb::module_& m) {
-  nb::class_<PythonGroup>(m, "Group")
-      .def(nb::init<nb::object>(), "exchange"_a)
-      .def("all_gather", all_gather, "mine"_a, "seconds"_a);
-
   nb::class_<TorchSavePlanner>(m, "SavePlanner")
       .def(
           "__init__",

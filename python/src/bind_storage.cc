@@ -1,97 +1,49 @@
 // DCP's files for planners and storages that are written in Python: one writer, one reader, step by step.
 
 #include <filesystem>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "cairn/checkpoint_storage.h"
 #include "cairn/dcp_metadata.h"
-#include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
 #include "cairn/torch_save.h"
 #include "group.h"
 #include "metadata.h"
 #include "options.h"
-#include "state.h"
+#include "plans.h"
 
 using namespace nb::literals;
 
 namespace cairn::python {
 namespace {
 
-SaveId to_save_id(std::string_view hex) {
-  if (hex.size() != 2 * SaveId().size()) throw Error(ErrorCode::kInvalidArgument, "a save id has 32 digits");
-  SaveId id;
-  for (std::size_t i = 0; i < id.size(); ++i)
-    id[i] = static_cast<std::byte>(std::stoi(std::string(hex.substr(2 * i, 2)), nullptr, 16));
-  return id;
-}
-
-// Asks Python for the data of the items of a finished plan; makes no plans.
-class ItemPlanner final : public SavePlanner {
- public:
-  explicit ItemPlanner(nb::handle resolve) : resolve_(resolve) {}
-
-  void set_up_planner(const StateDict&, const StorageMeta*, bool) override {}
-  SavePlan create_local_plan() override { return {}; }
-  GlobalSavePlan create_global_plan(std::vector<SavePlan>) override { return {}; }
-  SavePlan finish_plan(SavePlan central) override { return central; }
-
-  std::optional<std::string> resolve_archive(const WriteItem& item) override {
-    return with_python([&]() -> std::optional<std::string> {
-      nb::object made = resolve_(item.index.index.value());
-      if (PyBytes_Check(made.ptr())) return std::string(bytes_of(made));
-      const Tensor tensor = plain_tensor(made).value();
-      made_ = Tensor(tensor.view(), owner_of(std::move(made)));
-      return std::nullopt;
-    });
-  }
-  Value resolve_data(const WriteItem&) override { return std::move(*std::exchange(made_, std::nullopt)); }
-
- private:
-  nb::handle resolve_;                              // (position) -> bytes or a plain tensor
-  static thread_local std::optional<Tensor> made_;  // for the item at hand, by the thread that writes it
-};
-
-thread_local std::optional<Tensor> ItemPlanner::made_;
-
 class Writer {
  public:
-  Writer(const std::filesystem::path& path, nb::dict options) {
-    WriteOptions write;
-    apply(options, write);
-    writer_ = dcp_writer(file_system_of(path.string(), {.create = true}), write);
+  explicit Writer(nb::dict options) {
+    SaveOptions save;
+    apply(options, save);
+    writer_ = dcp_writer(save.files, save.write);
   }
   explicit Writer(std::unique_ptr<StorageWriter> writer) : writer_(std::move(writer)) {}
 
-  void set_up(const std::string& save_id, int rank, int world_size, bool is_coordinator, bool collective) {
-    WriterRole role;
-    role.rank = rank;
-    role.world_size = world_size;
-    role.is_coordinator = is_coordinator;
-    role.collective = collective;
-    role.save_id = to_save_id(save_id);
-    writer_->set_up_storage_writer(role);
-  }
+  void set_up(const WriterRole& role) { writer_->set_up_storage_writer(role); }
 
-  // (places, attachment): a place for each item, its position in the plan as the hint.
-  nb::tuple write(nb::list items, nb::handle resolve) {
-    SavePlan plan;
-    plan.items = to_items(std::move(items));
-    ItemPlanner planner(resolve);
+  // (WriteResults of torch's, attachment).
+  nb::tuple write(nb::list items, nb::handle planner, nb::handle encode) {
+    HookedItems hooked(std::move(items), planner, encode);
     WrittenData data;
     std::atomic<bool> cancelled = false;
-    run_interruptibly([&] { data = writer_->write_data(plan, planner); }, cancelled);
-    nb::list places;
-    for (const WriteResult& result : data.results) places.append(to_row(result));
-    return nb::make_tuple(places, to_bytes(data.attachment));
+    run_interruptibly([&] { data = writer_->write_data(hooked.plan(), hooked); }, cancelled);
+    return nb::make_tuple(hooked.results_of(data), to_bytes(data.attachment));
   }
 
-  // `extra`: {name: pickle} of attributes that are none of DCP's.
-  void finish(nb::list entries, nb::object planner_data, nb::list ranks, nb::dict extra) {
+  // `places`: a pickle of them all, when they are of a kind that the engine does not know. `extra`: {name:
+  // pickle} of attributes that are none of DCP's.
+  void finish(nb::list entries, nb::object planner_data, nb::list ranks, nb::object places, nb::dict extra) {
     Metadata metadata = make_metadata(std::move(entries), std::move(planner_data));
+    if (!places.is_none()) metadata.foreign_storage_data = Value(Opaque{"", std::string(bytes_of(places))});
     metadata.version = "1.0.0";
     for (const auto& [name, pickle] : extra)
       metadata.extra.set(to_text(name), Value(Opaque{"", std::string(bytes_of(pickle))}));
@@ -108,93 +60,59 @@ class Writer {
 
   void retire_collective() { writer_->retire_collective(); }
   void abandon() { writer_->abandon(); }
+  bool is_published() { return writer_->is_published(); }
+  std::vector<std::string> warnings() { return writer_->warnings(); }
 
  private:
   std::unique_ptr<StorageWriter> writer_;
 };
 
-// Asks Python where the items of a finished plan go.
-class ItemDestinations final : public LoadPlanner {
- public:
-  ItemDestinations(nb::handle resolve, nb::handle commit) : resolve_(resolve), commit_(commit) {}
-
-  void set_up_planner(StateDict&, const Metadata*, bool) override {}
-  LoadPlan create_local_plan() override { return {}; }
-  std::vector<LoadPlan> create_global_plan(std::vector<LoadPlan> all) override { return all; }
-  LoadPlan finish_plan(LoadPlan central) override { return central; }
-  void load_bytes(const ReadItem&, Value) override {}
-  std::string* resolve_bytes(const ReadItem& item) override {
-    const std::lock_guard lock(mutex_);
-    return &archives_[item.dest_index.index.value()];
-  }
-  TensorView resolve_tensor(const ReadItem& item) override {
-    return with_python([&] { return plain_tensor(resolve_(item.dest_index.index.value())).value().view(); });
-  }
-  void commit_tensor(const ReadItem& item, const TensorView&) override {
-    with_python([&] { commit_(item.dest_index.index.value()); });
-  }
-
-  nb::dict archives() const {
-    nb::dict found;
-    for (const auto& [position, archive] : archives_) found[nb::int_(position)] = to_bytes(archive);
-    return found;
-  }
-
- private:
-  nb::handle resolve_;  // (position) -> plain tensor, kept alive by Python until commit
-  nb::handle commit_;
-  std::mutex mutex_;
-  std::unordered_map<std::int64_t, std::string> archives_;
-};
-
 class Reader {
  public:
-  Reader(const std::filesystem::path& path, bool follow_links)
-      : reader_(dcp_reader(file_system_of(path.string(), {.follow_links = follow_links}))) {}
+  explicit Reader(nb::dict options) {
+    LoadOptions load;
+    apply(options, load);
+    reader_ = dcp_reader(load.files, load.read);
+  }
   explicit Reader(std::unique_ptr<StorageReader> reader) : reader_(std::move(reader)) {}
 
+  // What every rank has to know, as bytes: one reads it and sends it to all.
+  nb::bytes describe() {
+    std::string description;
+    {
+      nb::gil_scoped_release release;
+      description = reader_->fetch_description();
+    }
+    return to_bytes(description);
+  }
+  std::shared_ptr<Metadata> set_up(nb::bytes description, const ReaderRole& role) {
+    std::string bytes(bytes_of(description));
+    nb::gil_scoped_release release;
+    return known_ = std::make_shared<Metadata>(reader_->set_up_storage_reader(std::move(bytes), role));
+  }
   std::shared_ptr<Metadata> metadata(int rank, int world_size) {
     ReaderRole role;
     role.rank = rank;
     role.world_size = world_size;
-    const Metadata& found = reader_->set_up_storage_reader(reader_->fetch_description(), role);
-    return std::make_shared<Metadata>(found);
+    return known_ =
+               std::make_shared<Metadata>(reader_->set_up_storage_reader(reader_->fetch_description(), role));
   }
 
-  // {position: archive} of the objects; the tensors are filled.
-  nb::dict read(nb::list items, nb::handle resolve, nb::handle commit) {
-    LoadPlan plan;
-    for (nb::handle row : items) plan.items.push_back(to_read_item(row, plan.items.size()));
-    ItemDestinations destinations(resolve, commit);
+  // False, and nothing is read, when the items lie elsewhere than the checkpoint says.
+  bool read(nb::list items, nb::handle planner, nb::object places) {
+    HookedDestinations hooked(std::move(items), planner);
+    if (!places.is_none() && (known_ == nullptr || !hooked.lie_at(*known_, places))) return false;
     ReadReport report;
     std::atomic<bool> cancelled = false;
-    run_interruptibly([&] { reader_->read_data(plan, destinations, report); }, cancelled);
-    return destinations.archives();
+    run_interruptibly([&] { reader_->read_data(hooked.plan(), hooked, report); }, cancelled);
+    hooked.hand_over_objects();
+    return true;
   }
 
  private:
   std::unique_ptr<StorageReader> reader_;
+  std::shared_ptr<Metadata> known_;  // when it is set up
 };
-
-TensorView view_of(nb::handle tensor) {
-  const std::optional<Tensor> found = plain_tensor(tensor);
-  if (!found) throw Error(ErrorCode::kInvalidArgument, "a plain tensor is needed here");
-  return found->view();
-}
-
-// `to` is filled. Tensors are matrices with dense rows.
-void dequantize_blocks_of(nb::object elements, std::int64_t row, std::int64_t column, std::int64_t block,
-                          nb::object scales, nb::object to) {
-  const TensorView from = view_of(elements), by = view_of(scales), made = view_of(to);
-  nb::gil_scoped_release release;
-  dequantize_blocks(from, row, column, block, by, made);
-}
-
-void dequantize_mxfp4_of(nb::object codes, nb::object scales, std::int64_t first, nb::object to) {
-  const TensorView from = view_of(codes), by = view_of(scales), made = view_of(to);
-  nb::gil_scoped_release release;
-  dequantize_mxfp4(from, by, first, made);
-}
 
 // Of bytes that Python read, from wherever; `name` stands for them in errors.
 std::shared_ptr<Metadata> parse_metadata(nb::bytes bytes, std::string name) {
@@ -221,7 +139,12 @@ void consolidate_shards(const std::filesystem::path& source, const std::filesyst
   if (group) options.group = *group;
   options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   std::atomic<bool> cancelled = false;
-  run_interruptibly([&] { consolidate(source.string(), to.string(), options); }, cancelled);
+  run_interruptibly(
+      [&] {
+        const auto turn = turn_of(group.value_or(nullptr));
+        consolidate(source.string(), to.string(), options);
+      },
+      cancelled);
 }
 
 // With `dequantize_to`, the name of an element type, quantised tensors are read as such.
@@ -251,24 +174,25 @@ void bind_storage(nb::module_& m) {
       });
 
   nb::class_<Writer>(m, "Writer")
-      .def(nb::init<const std::filesystem::path&, nb::dict>(), "path"_a, "options"_a)
-      .def("set_up", &Writer::set_up, "save_id"_a, "rank"_a, "world_size"_a, "is_coordinator"_a,
-           "collective"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("write", &Writer::write, "items"_a, "resolve"_a)
-      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a, "extra"_a = nb::dict())
+      .def(nb::init<nb::dict>(), "options"_a)
+      .def("set_up", &Writer::set_up, "role"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("write", &Writer::write, "items"_a, "planner"_a, "encode"_a)
+      .def("finish", &Writer::finish, "entries"_a, "planner_data"_a.none(), "ranks"_a, "places"_a.none(),
+           "extra"_a = nb::dict())
       .def("retire_collective", &Writer::retire_collective, nb::call_guard<nb::gil_scoped_release>())
-      .def("abandon", &Writer::abandon, nb::call_guard<nb::gil_scoped_release>());
+      .def("abandon", &Writer::abandon, nb::call_guard<nb::gil_scoped_release>())
+      .def("is_published", &Writer::is_published, nb::call_guard<nb::gil_scoped_release>())
+      .def("warnings", &Writer::warnings);
 
   nb::class_<Reader>(m, "Reader")
-      .def(nb::init<const std::filesystem::path&, bool>(), "path"_a, "follow_links"_a = true)
+      .def(nb::init<nb::dict>(), "options"_a)
+      .def("describe", &Reader::describe)
+      .def("set_up", &Reader::set_up, "description"_a, "role"_a)
       .def("metadata", &Reader::metadata, "rank"_a = 0, "world_size"_a = 1,
            nb::call_guard<nb::gil_scoped_release>())
-      .def("read", &Reader::read, "items"_a, "resolve"_a, "commit"_a);
+      .def("read", &Reader::read, "items"_a, "planner"_a, "places"_a.none() = nb::none());
 
   m.def("parse_metadata", parse_metadata, "bytes"_a, "name"_a);
-  m.def("dequantize_blocks", dequantize_blocks_of, "elements"_a, "row"_a, "column"_a, "block"_a, "scales"_a,
-        "to"_a);
-  m.def("dequantize_mxfp4", dequantize_mxfp4_of, "codes"_a, "scales"_a, "first"_a, "to"_a);
   m.def("consolidate", consolidate_shards, "source"_a, "to"_a, "file_of"_a, "threads"_a,
         "group"_a.none() = nb::none(), "seconds"_a = 1800.0);
   m.def(

@@ -49,6 +49,18 @@ MetadataIndex to_index(nb::handle fqn, nb::handle offset) {
 
 }  // namespace
 
+SaveId to_save_id(std::string_view hex) {
+  std::string digits(hex);
+  std::erase(digits, '-');  // torch's have them
+  if (digits.size() != 2 * SaveId().size() ||
+      digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument, "a save id has 32 digits");
+  SaveId id;
+  for (std::size_t i = 0; i < id.size(); ++i)
+    id[i] = static_cast<std::byte>(std::stoi(digits.substr(2 * i, 2), nullptr, 16));
+  return id;
+}
+
 nb::list entry_rows(const Metadata& metadata) {
   nb::list rows;
   for (const auto& [fqn, stored] : metadata.state_dict_metadata) {
@@ -133,40 +145,6 @@ WriteResult to_result(nb::handle place) {
     result.storage_data.transform_descriptors.push_back(to_text(transform));
   result.size_in_bytes = result.storage_data.length;
   return result;
-}
-
-WriteItems to_items(nb::list rows) {
-  WriteItems items;
-  std::int64_t position = 0;
-  for (nb::handle row : rows) {
-    WriteItem item;
-    item.index = to_index(row[0], row[1]);
-    item.index.index = position++;
-    item.type = static_cast<WriteItemType>(nb::cast<int>(row[2]));
-    if (item.type != WriteItemType::kByteIO) {
-      TensorWriteData data;
-      // Items of types the engine does not know are archives of Python's, and only their size counts.
-      data.properties.dtype = dtype_from_name(nb::cast<std::string>(row[3])).value_or(DType::kUInt8);
-      data.size = to_shape(row[4]);
-      data.chunk = {to_shape(row[5]), to_shape(row[6])};
-      item.tensor_data = std::move(data);
-    }
-    items.push_back(item);
-  }
-  return items;
-}
-
-// (type, destination fqn, destination offset, offsets, stored fqn, stored offset, offsets, lengths)
-ReadItem to_read_item(nb::handle row, std::size_t position) {
-  ReadItem item;
-  item.type = static_cast<LoadItemType>(nb::cast<int>(row[0]));
-  item.dest_index = to_index(row[1], row[2]);
-  item.dest_index.index = static_cast<std::int64_t>(position);
-  item.dest_offsets = to_shape(row[3]);
-  item.storage_index = to_index(row[4], row[5]);
-  item.storage_offsets = to_shape(row[6]);
-  item.lengths = to_shape(row[7]);
-  return item;
 }
 
 }  // namespace cairn::python

@@ -3,8 +3,6 @@
 //   tensor  (fqn, dtype, layout, requires_grad, memory_format, pin_memory, size, [(offsets, sizes), ...])
 //   object  (fqn,)
 //   place   (fqn, offset | None, hint | None, file, offset, length, [transform, ...])
-//   item    (fqn, offset | None, type, dtype, size, chunk offsets, chunk sizes); of an object the last four
-//   are None
 #pragma once
 
 #include <vector>
@@ -15,6 +13,8 @@
 
 namespace cairn::python {
 
+SaveId to_save_id(std::string_view hex);
+
 nb::list entry_rows(const Metadata& metadata);
 nb::list place_rows(const Metadata& metadata);
 // {fqn: path}, None, or False when it is something that only Python can unpickle.
@@ -24,9 +24,5 @@ nb::object paths(const Metadata& metadata);
 Metadata make_metadata(nb::list entries, nb::object planner_data);
 WriteResult to_result(nb::handle place);
 nb::tuple to_row(const WriteResult& result);
-
-// Items of a plan. Each gets its position as the hint of its index, so that it is known again afterwards.
-WriteItems to_items(nb::list rows);
-ReadItem to_read_item(nb::handle row, std::size_t position);
 
 }  // namespace cairn::python

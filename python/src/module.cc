@@ -10,9 +10,11 @@ NB_MODULE(_engine, m) {
   bind_checkpoint(m);
   bind_plain(m);
   bind_convert(m);
+  bind_group(m);
   bind_state(m);
+  bind_places(m);
   bind_storage(m);  // Metadata, which a save returns
+  bind_open(m);     // the roles of writers and readers
   bind_save(m);
   bind_load(m);
-  bind_plan(m);
 }

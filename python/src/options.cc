@@ -4,6 +4,8 @@
 #include <string>
 
 #include "cairn/error.h"
+#include "python_files.h"
+#include "transforms.h"
 
 namespace cairn::python {
 namespace {
@@ -29,6 +31,10 @@ OnLowSpace to_low_space(nb::handle name) {
   throw Error(ErrorCode::kInvalidArgument, "low_space is 'error', 'warn' or 'ignore', not '" + text + "'");
 }
 
+std::shared_ptr<ItemTransform> to_transform(nb::handle value) {
+  return value.is_none() ? nullptr : nb::cast<Transforms&>(value).transform;
+}
+
 bool apply_write(const std::string& name, nb::handle value, WriteOptions& write) {
   if (name == "overwrite")
     write.overwrite = nb::cast<bool>(value);
@@ -42,8 +48,12 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
     write.checksums = nb::cast<bool>(value);
   else if (name == "strong_hashes")
     write.strong_hashes = nb::cast<bool>(value);
+  else if (name == "file_per_item")
+    write.file_per_item = nb::cast<bool>(value);
   else if (name == "transforms")
     write.transforms = nb::cast<std::vector<std::string>>(value);
+  else if (name == "transform")
+    write.transform = to_transform(value);
   else if (name == "memory_budget")
     write.memory_budget = nb::cast<std::uint64_t>(value);
   else if (name == "bytes_per_second")
@@ -53,6 +63,10 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
   else
     return false;
   return true;
+}
+
+std::shared_ptr<FileSystem> to_files(nb::handle value) {
+  return value.is_none() ? nullptr : nb::cast<Files&>(value).files;
 }
 
 [[noreturn]] void refuse(const std::string& name) {
@@ -104,6 +118,8 @@ void apply(nb::dict options, SaveOptions& save) {
       save.deadline = to_time(value);
     else if (name == "progress")
       save.progress = to_progress(value);
+    else if (name == "files")
+      save.files = to_files(value);
     else if (!apply_write(name, value, save.write))
       refuse(name);
   });
@@ -117,6 +133,10 @@ void apply(nb::dict options, LoadOptions& load) {
       load.deadline = to_time(value);
     else if (name == "progress")
       load.progress = to_progress(value);
+    else if (name == "files")
+      load.files = to_files(value);
+    else if (name == "transform")
+      load.read.transform = to_transform(value);
     else if (name == "verify")
       load.read.verify = to_verify(value);
     else if (name == "threads")

@@ -18,6 +18,13 @@ void TorchSavePlanner::begin(TorchState& state, nb::object encode, nb::object re
   encode_ = std::move(encode);
   resolve_ = std::move(resolve);
   resolves_ = !resolve_.is_none();
+  lasting_ = {};
+  if (!resolves_) return;
+  for (const auto& [name, value] : state.flat()) {
+    if (const auto* tensor = value.get_if<Tensor>()) lasting_.add(*tensor);
+    if (const auto* sharded = value.get_if<ShardedTensor>())
+      for (const auto& shard : sharded->shards) lasting_.add(shard.data);
+  }
 }
 
 void TorchSavePlanner::end() {
@@ -57,6 +64,7 @@ std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& it
     }
     nb::object made = resolve_(to_str(item.index.fqn), offsets, sizes);
     if (PyBytes_Check(made.ptr())) return std::string(bytes_of(made));
+    if (!lasting_.has(plain_tensor(made).value().view())) made = made.attr("clone")();
     const Tensor tensor = plain_tensor(made).value();
     made_tensor = Tensor(tensor.view(), owner_of(std::move(made)));
     return std::nullopt;

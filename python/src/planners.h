@@ -38,6 +38,7 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   nb::object encode_;
   nb::object resolve_;
   bool resolves_ = false;
+  LastingMemory lasting_;  // the state's, when it resolves
 };
 
 class TorchLoadPlanner final : public DefaultLoadPlanner {

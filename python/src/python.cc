@@ -1,16 +1,11 @@
 #include "python.h"
 
-#include <chrono>
 #include <exception>
-#include <future>
 
 #include "cairn/error.h"
 
 namespace cairn::python {
 namespace {
-
-// How soon Ctrl-C is noticed.
-constexpr std::chrono::milliseconds kBetweenSignals(50);
 
 PyObject* error_type = nullptr;  // the module keeps it alive
 
@@ -150,23 +145,6 @@ std::shared_ptr<void> owner_of(nb::object object) {
             nb::gil_scoped_acquire acquire;
             Py_DECREF(static_cast<PyObject*>(held));
           }};
-}
-
-void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& cancelled) {
-  std::unique_ptr<nb::python_error> interrupt;
-  {
-    nb::gil_scoped_release release;
-    std::future<void> done = std::async(std::launch::async, work);
-    while (done.wait_for(kBetweenSignals) != std::future_status::ready) {
-      nb::gil_scoped_acquire acquire;
-      if (interrupt == nullptr && PyErr_CheckSignals() != 0) {
-        cancelled = true;
-        interrupt = std::make_unique<nb::python_error>();
-      }
-    }
-    if (interrupt == nullptr) done.get();
-  }
-  if (interrupt != nullptr) throw nb::python_error(std::move(*interrupt));
 }
 
 }  // namespace cairn::python

@@ -13,8 +13,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,18 +61,54 @@ template <class F> auto with_python(const F& f) {
 // Keeps a Python object alive for threads that do not hold the GIL.
 std::shared_ptr<void> owner_of(nb::object object);
 
-// Calls `work` in a thread of its own without the GIL, and waits. When Python has a signal to handle that
-// raises (Ctrl-C), `cancelled` becomes true, and the exception is raised as soon as the work has ended.
-void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& cancelled);
+// The thread of Python's that asked for some work and waits for it.
+//
+// The work has a thread of its own, without the GIL. What it asks of the caller's own code runs where the
+// caller is, who may rely on what is the thread's: its current device and stream, whether gradients are kept.
+class Caller {
+ public:
+  // With the GIL held: does the work, and whatever it calls meanwhile. When Python has a signal to handle
+  // that raises (Ctrl-C), `cancelled` becomes true, and the exception is raised as soon as the work has
+  // ended.
+  void run(const std::function<void()>& work, std::atomic<bool>& cancelled);
+
+  // From the work: f() by the caller, with the GIL. What it raises becomes an Error; KeyboardInterrupt is
+  // also raised when the work has ended.
+  void call(const std::function<void()>& f);
+
+ private:
+  struct Wish {
+    const std::function<void()>& f;
+    bool done = false;
+    std::exception_ptr failure = nullptr;
+  };
+  void serve();
+  void grant(Wish& wish);
+  void keep(const nb::python_error& interrupt);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Wish*> wishes_;
+  bool done_ = false;
+  std::atomic<bool>* cancelled_ = nullptr;
+  std::unique_ptr<nb::python_error> interrupt_;
+};
+
+// For work that asks nothing of its caller.
+inline void run_interruptibly(const std::function<void()>& work, std::atomic<bool>& cancelled) {
+  Caller().run(work, cancelled);
+}
 
 // One for each file bind_*.cc.
 void bind_checkpoint(nb::module_& m);
 void bind_plain(nb::module_& m);
 void bind_convert(nb::module_& m);
+void bind_group(nb::module_& m);
 void bind_state(nb::module_& m);
 void bind_save(nb::module_& m);
 void bind_load(nb::module_& m);
-void bind_plan(nb::module_& m);
 void bind_storage(nb::module_& m);
+void bind_open(nb::module_& m);
+void bind_places(nb::module_& m);
 
 }  // namespace cairn::python

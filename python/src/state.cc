@@ -1,5 +1,7 @@
 #include "state.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "cairn/error.h"
@@ -62,7 +64,30 @@ bool holds_tensor(nb::handle value, bool mappings) {
   return false;
 }
 
+// From a tensor's first byte to behind its last.
+std::pair<const std::byte*, const std::byte*> extent_of(const TensorView& tensor) {
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < tensor.shape.rank(); ++i) {
+    if (tensor.shape[i] == 0) return {tensor.data, tensor.data};
+    last += (tensor.shape[i] - 1) * tensor.strides[i];
+  }
+  return {tensor.data, tensor.data + (last + 1) * static_cast<std::int64_t>(item_size(tensor.dtype))};
+}
+
 }  // namespace
+
+void LastingMemory::add(const std::optional<Tensor>& tensor) {
+  if (!tensor) return;
+  const auto [begin, end] = extent_of(tensor->view());
+  const std::byte*& known = parts_[begin];
+  known = std::max(known, end);
+}
+
+bool LastingMemory::has(const TensorView& tensor) const {
+  const auto [begin, end] = extent_of(tensor);
+  const auto after = parts_.upper_bound(begin);
+  return after != parts_.begin() && end <= std::prev(after)->second;
+}
 
 TorchState::TorchState(nb::dict state, Describer describe, bool flatten, FlattenRule rule)
     : state_(std::move(state)), describe_(std::move(describe)), flatten_(flatten), rule_(rule) {

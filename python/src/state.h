@@ -1,7 +1,9 @@
 // A nested Python state, cut into entries: what save and load of torch states work on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -89,6 +91,17 @@ class TorchState {
   std::unordered_map<std::string, std::string> archives_;
   nb::list kept_;
   std::unique_ptr<TorchState> before_;
+};
+
+// Memory that is there, and the same, as long as a state is: of its tensors. What a hook of the caller's
+// makes need not be.
+class LastingMemory {
+ public:
+  void add(const std::optional<Tensor>& tensor);
+  bool has(const TensorView& tensor) const;
+
+ private:
+  std::map<const std::byte*, const std::byte*> parts_;  // begin, end
 };
 
 // A plain torch tensor as the engine sees it; nullopt for one that the engine cannot read as it stands

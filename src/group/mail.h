@@ -19,6 +19,13 @@ class Mail {
   // The bytes that rank `from` sent in this step. Older ones are dropped on the way.
   virtual std::string receive(int from, const Step& step) = 0;
 
+  // Before the root takes everybody's bytes, for transports that know who lives: waits until those of all
+  // other ranks have come, or one of them is given up, whoever is waited for first.
+  virtual void await_all(const Step& /*step*/) {}
+
+  // As in Group.
+  virtual std::shared_ptr<void> stay_alive() { return nullptr; }
+
   // For transports that can look ahead: the first byte of what receive() would return, if it has come. Throws
   // when it never will.
   virtual bool looks_ahead() const { return false; }

@@ -53,13 +53,20 @@ class MailGroup final : public Group {
     // failure.
     std::exception_ptr failure;
     Step waiting = step;
+    const auto fail = [&] {
+      failure = std::current_exception();
+      waiting.deadline = std::min(step.deadline, Step::in(kMoment));
+    };
+    try {
+      mail_->await_all(step);
+    } catch (const Error&) {
+      fail();
+    }
     for (int from = 0; from < size_; ++from) {
       try {
         if (from != rank_) all[static_cast<std::size_t>(from)] = mail_->receive(from, waiting);
       } catch (const Error&) {
-        if (failure) continue;
-        failure = std::current_exception();
-        waiting.deadline = std::min(step.deadline, Step::in(kMoment));
+        if (!failure) fail();
       }
     }
     if (failure) std::rethrow_exception(failure);
@@ -111,6 +118,7 @@ class MailGroup final : public Group {
 
   bool looks_ahead() const override { return mail_->looks_ahead(); }
   std::optional<char> peek(int from, const Step& step) override { return mail_->peek(from, step); }
+  std::shared_ptr<void> stay_alive() override { return mail_->stay_alive(); }
   void hint(int to, char byte, const Step& step) override {
     if (looks_ahead()) mail_->send(to, std::string(1, byte), step);
   }

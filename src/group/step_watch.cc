@@ -80,8 +80,11 @@ class Watch {
         const std::optional<char> kind = steps_.group().peek(rank, step_);
         if (kind == kFailedPart) return true;
         if (!kind) have_all_come_ = false;
-      } catch (...) {
+      } catch (const Error& e) {
         // It will never come; the exchange itself says so, with all that is to be said.
+        if (e.code() == ErrorCode::kCancelled) return true;
+      } catch (...) {
+        // No memory to look: so says the exchange.
       }
     }
     return false;

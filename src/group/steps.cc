@@ -96,7 +96,11 @@ Error decode_error(std::string_view bytes) {
 }
 
 Steps::Steps(Group& group, int coordinator, Time deadline)
-    : group_(group), coordinator_(coordinator), deadline_(deadline), number_(group.begin_operation()) {
+    : group_(group),
+      alive_(group.stay_alive()),
+      coordinator_(coordinator),
+      deadline_(deadline),
+      number_(group.begin_operation()) {
   if (coordinator < 0 || coordinator >= group.size()) {
     throw Error(ErrorCode::kInvalidArgument, "the coordinator's rank is not in the group");
   }
@@ -112,8 +116,7 @@ Step Steps::next(std::chrono::nanoseconds grace) {
   return {++number_, unlimited ? deadline_ : deadline_ + grace};
 }
 
-Steps::Part Steps::run(const Map& map, std::optional<int> root) {
-  const std::shared_ptr<void> alive = group_.stay_alive(root);
+Steps::Part Steps::run(const Map& map) {
   try {
     std::string made = map();
     CAIRN_POINT("step.before_gather");
@@ -184,7 +187,7 @@ std::string Steps::reduce_scatter(
     const std::function<std::vector<std::string>(std::vector<std::string>)>& reduce) {
   std::vector<std::string> answers;
   std::map<int, Error> failures;
-  Part mine = run(map, std::nullopt);
+  Part mine = run(map);
   try {
     std::vector<std::string> all = collect(std::move(mine));
     std::map<int, Error> stopped;
@@ -199,7 +202,6 @@ std::string Steps::reduce_scatter(
       failures = std::move(stopped);  // nobody failed: the coordinator wants no more of it
     if (is_coordinator()) CAIRN_POINT("step.gathered");
     if (is_coordinator() && failures.empty()) {
-      const std::shared_ptr<void> alive = group_.stay_alive(coordinator_);
       answers = reduce(std::move(all));
       if (answers.size() != static_cast<std::size_t>(size()))
         throw Error(ErrorCode::kInternal, "a step has not one answer for each rank");
@@ -230,7 +232,7 @@ std::vector<std::string> Steps::all_gather(std::string_view step, const Map& map
 std::string Steps::broadcast(std::string_view step, const Map& map) {
   std::string bytes;
   if (is_coordinator()) {
-    const Part mine = run(map, coordinator_);
+    const Part mine = run(map);
     bytes = mine.error ? encode_failures({{rank(), *mine.error}}) : tagged(kResult, mine.bytes);
     bytes_ += bytes.size();
   }

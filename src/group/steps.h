@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -83,8 +84,7 @@ class Steps {
     std::optional<Error> error;
     bool stopped = false;  // for another rank's failure
   };
-  // `root`: whose word the others wait for meanwhile; nullopt: everybody's.
-  Part run(const Map& map, std::optional<int> root);
+  Part run(const Map& map);
   std::vector<std::string> collect(Part mine);
   Step next(std::chrono::nanoseconds grace = {});
   // The coordinator's verdict reaches everybody. `answers` is empty when there are failures. Elsewhere
@@ -96,6 +96,7 @@ class Steps {
                    const std::function<std::string()>& receive);
 
   Group& group_;
+  std::shared_ptr<void> alive_;  // from the first exchange to the last, and in between
   int coordinator_;
   Time deadline_;
   std::uint64_t number_;

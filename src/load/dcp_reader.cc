@@ -54,8 +54,13 @@ const ManifestFile* DcpReader::sums_of(const std::string& file) const {
 }
 
 void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport& report) {
-  const CheckpointView checkpoint{description_.metadata, names_, *files_,
-                                  [this](const std::string& file) { return sums_of(file); }, options_.limits};
+  const CheckpointView checkpoint{description_.metadata,
+                                  names_,
+                                  *files_,
+                                  [this](const std::string& file) { return sums_of(file); },
+                                  options_.limits,
+                                  false,
+                                  options_.transform.get()};
   ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_));
   CAIRN_POINT("load.reads_planned");
   run_reads(work, planner, *files_, options_, role_, report);

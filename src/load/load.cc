@@ -65,8 +65,9 @@ class Loading {
 
   StorageReader& reader() {
     if (reader_ == nullptr) {
-      own_reader_ =
-          dcp_reader(file_system_of(id_, {.follow_links = options_.read.follow_links}), options_.read);
+      std::shared_ptr<const FileSystem> files = options_.files;
+      if (files == nullptr) files = file_system_of(id_, {.follow_links = options_.read.follow_links});
+      own_reader_ = dcp_reader(std::move(files), options_.read);
       reader_ = own_reader_.get();
     }
     return *reader_;
@@ -213,7 +214,7 @@ LoadResult run_planned(std::function<StateDict&()> state, const std::string& id,
 }  // namespace
 
 LoadResult load(StateDict& state, const std::string& id, const LoadOptions& options) {
-  return run_planned([&]() -> StateDict& { return state; }, id, options);
+  return run_planned([&]() -> StateDict& { return state; }, id, options, options.finish);
 }
 
 StateDict load_into_new(const std::string& id, const std::optional<std::vector<std::string>>& keys,
@@ -252,6 +253,7 @@ LoadResult load(AppState& state, const std::string& id, const LoadOptions& optio
         part->second = std::move(*loaded);
       }
     }
+    if (options.finish) options.finish();
   };
   return run_planned(expand, id, options, give_back);
 }

@@ -41,6 +41,8 @@ const Tensor& find_shard(const ShardedTensor& tensor, const MetadataIndex& index
 
 std::string* LoadPlanner::resolve_bytes(const ReadItem&) { return nullptr; }
 
+bool LoadPlanner::load_archive(const ReadItem&, std::string_view) { return false; }
+
 DefaultLoadPlanner::DefaultLoadPlanner(LoadPlannerOptions options) : state_(std::make_unique<State>()) {
   state_->options = options;
 }

@@ -52,6 +52,7 @@ struct ItemReader::LargeRead {
   std::size_t axis = 0;  // along which it is cut: the one with the longest stride
   std::atomic<std::uint32_t> left = 0;
   std::vector<ReadRun> runs;
+  bool is_taken_over = false;  // by the planner, all of it
 };
 
 ItemReader::ItemReader(ReadWork& work, LoadPlanner& planner, const FileSystem& files,
@@ -127,7 +128,8 @@ Error ItemReader::told(const Error& e, const WantedItem& wanted) const {
   // A place in what a transform made is no place in the file: the item's own is.
   Error placeless(e.code(), e.message());
   placeless.in_file(e.file()).of_tensor(e.tensor()).while_doing(e.doing()).with_errno(e.os_error());
-  Error moved = from_start_of_file(wanted.transforms->empty() ? e : placeless, wanted.offset, file);
+  placeless.with_cause(e.cause());
+  Error moved = from_start_of_file(wanted.transformed() ? placeless : e, wanted.offset, file);
   moved.of_tensor(wanted.item->storage_index.fqn);
   return moved;
 }
@@ -188,7 +190,7 @@ void ItemReader::read_small(std::size_t at, const PlannedSource& source, Scratch
   }
   try {
     const ByteSpan item(scratch.bytes.data(), scratch.bytes.size());
-    if (!wanted.transforms->empty()) {
+    if (wanted.transformed()) {
       read_transformed(at, source.name(), scratch);
     } else if (wanted.tensor != nullptr) {
       read_tensor(at, item, source.name(), scratch);
@@ -213,17 +215,30 @@ void ItemReader::read_tensor(std::size_t at, ByteSpan item, const std::string& n
   const TorchFile::Stored* stored = scratch.known.find(item);
   std::unique_ptr<TorchFile> file;
   if (stored == nullptr) {
-    file = open_item_archive(memory_source(item, name), options_.limits);
-    stored = &chunk_in(*file, *wanted.chunk);
+    try {
+      file = open_item_archive(memory_source(item, name), options_.limits);
+      stored = &chunk_in(*file, *wanted.chunk);
+    } catch (const Error& e) {
+      if (!is_taken_over(e, at, item)) throw;
+      return;
+    }
     scratch.known.remember(item, *file);
   }
   check_shape(stored->tensor.shape, *wanted.chunk);
   const ByteSpan storage = item.subspan(stored->data_offset, stored->storage_bytes);
   if (options_.verify != Verify::kNone && stored->crc != 0 && !is_checked(wanted)) {
     check_crc(storage, stored->crc, stored->data_offset);
-    if (wanted.transforms->empty()) tally_.verified += storage.size();
+    if (!wanted.transformed()) tally_.verified += storage.size();
   }
   deliver(at, view_of(*stored, storage), scratch);
+}
+
+// Whether the planner knows what to do with an archive that we do not understand.
+bool ItemReader::is_taken_over(const Error& e, std::size_t at, ByteSpan archive) {
+  if (e.code() != ErrorCode::kUnsupported || !planner_.load_archive(*work_.items[at].item, as_text(archive)))
+    return false;
+  written_[at] = true;
+  return true;
 }
 
 // The wanted part of a chunk that is in memory goes where it belongs.
@@ -250,7 +265,7 @@ void ItemReader::read_object(std::size_t at, ByteSpan item, const std::string& n
   }
   std::uint64_t checked = 0;  // by the archive's own checksums
   Value value = load_object(memory_source(item, name), options_.limits, &checked);
-  if (options_.verify != Verify::kNone && wanted.transforms->empty() && !is_checked(wanted))
+  if (options_.verify != Verify::kNone && !wanted.transformed() && !is_checked(wanted))
     tally_.verified += checked;
   written_[at] = true;
   planner_.load_bytes(*wanted.item, std::move(value));
@@ -262,6 +277,8 @@ void ItemReader::run_large(const ReadUnit& unit, Scratch& scratch) {
   try {
     if (wanted.needed > 0) {
       open_large(large, unit.first);
+    }
+    if (wanted.needed > 0 && !large.is_taken_over) {
       Selection selection = selection_of({wanted.item->storage_offsets, wanted.item->lengths});
       TensorView to = large.to;
       if (unit.parts > 1) {
@@ -281,7 +298,7 @@ void ItemReader::run_large(const ReadUnit& unit, Scratch& scratch) {
         written_[unit.first] = true;
         read_part(large, unit.first, selection, to, scratch);
       }
-    } else if (unit.part == 0) {
+    } else if (wanted.needed == 0 && unit.part == 0) {
       large.to = destination(unit.first);
     }
     done_ += wanted.needed / unit.parts;
@@ -323,8 +340,14 @@ void ItemReader::open_large(LargeRead& large, std::size_t at) {
                       contiguous_strides(wanted.chunk->sizes),
                       std::nullopt};
   } else {
-    large.file = open_item_archive(std::move(item), options_.limits);
-    large.elements = elements_of(*large.file, chunk_in(*large.file, *wanted.chunk));
+    try {
+      large.file = open_item_archive(item, options_.limits);
+      large.elements = elements_of(*large.file, chunk_in(*large.file, *wanted.chunk));
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kUnsupported || !is_taken_over(e, at, as_bytes(read_all(*item)))) throw;
+      large.open = large.is_taken_over = true;
+      return;
+    }
   }
   const bool whole = wanted.item->lengths == wanted.chunk->sizes;
   if (options_.verify != Verify::kNone && whole && !is_checked(wanted)) large.crc = large.elements.crc;
@@ -340,6 +363,7 @@ void ItemReader::open_large(LargeRead& large, std::size_t at) {
 
 // All parts have arrived. When they make up the whole storage, it is known whether they are right.
 void ItemReader::finish_large(LargeRead& large, std::size_t at) {
+  if (large.is_taken_over) return large.file.reset();
   std::sort(large.runs.begin(), large.runs.end(),
             [](const ReadRun& a, const ReadRun& b) { return a.begin < b.begin; });
   std::uint64_t end = 0;

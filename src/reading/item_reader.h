@@ -62,10 +62,13 @@ class ItemReader {
   static std::uint64_t memory_for(const WantedItem& wanted);
   bool is_too_large(const WantedItem& wanted) const;
   bool read_streamed(std::size_t at, Scratch& scratch);
+  std::unique_ptr<ItemDecoder> decoder_of(const WantedItem& wanted, std::shared_ptr<const ByteSource> stored,
+                                          std::uint64_t most) const;
   static void stream_to(const TensorView& to, const StoredElements& elements, const ReadItem& item,
                         Scratch& scratch);
   void read_transformed(std::size_t at, const std::string& name, Scratch& scratch);
   void read_tensor(std::size_t at, ByteSpan item, const std::string& name, Scratch& scratch);
+  bool is_taken_over(const Error& e, std::size_t at, ByteSpan archive);
   void deliver(std::size_t at, const TensorView& chunk, Scratch& scratch);
   void read_object(std::size_t at, ByteSpan item, const std::string& name);
   void commit_sent(Scratch& scratch);

@@ -27,7 +27,7 @@ bool is_row_major(const StoredElements& elements) {
 
 // What an item needs while it is read: its bytes, and what its transforms make of them.
 std::uint64_t ItemReader::memory_for(const WantedItem& wanted) {
-  if (wanted.transforms->empty()) return wanted.length;
+  if (!wanted.transformed()) return wanted.length;
   const std::uint64_t plain = wanted.tensor == nullptr
                                   ? wanted.length
                                   : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype) / 2;
@@ -37,17 +37,19 @@ std::uint64_t ItemReader::memory_for(const WantedItem& wanted) {
 // For the budget, and there is another way.
 bool ItemReader::is_too_large(const WantedItem& wanted) const {
   return wanted.tensor != nullptr && memory_for(wanted) > memory_.total() &&
-         can_be_streamed(*wanted.transforms);
+         (wanted.by_caller || can_be_streamed(*wanted.transforms));
 }
 
 // From the compressed stream to the destination. False when the elements lie so that the stream would have to
-// be unpacked again and again; nothing was written then.
+// be unpacked again and again, or are none that we understand; nothing was written then.
 bool ItemReader::read_streamed(std::size_t at, Scratch& scratch) {
   const WantedItem& wanted = work_.items[at];
   try {
-    const auto unpacked =
-        std::make_shared<UnpackedSource>(slice_of(source_of(wanted.file), wanted.offset, wanted.length),
-                                         most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype));
+    const auto packed = slice_of(source_of(wanted.file), wanted.offset, wanted.length);
+    const std::uint64_t most = most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
+    const auto unpacked = std::make_shared<UnpackedSource>(packed, [&wanted, packed, most, this] {
+      return wanted.by_caller ? decoder_of(wanted, packed, most) : open_stream(*packed, most);
+    });
     const auto file = open_item_archive(unpacked, options_.limits);
     StoredElements elements = elements_of(*file, chunk_in(*file, *wanted.chunk));
     if (!is_row_major(elements)) return false;
@@ -63,9 +65,16 @@ bool ItemReader::read_streamed(std::size_t at, Scratch& scratch) {
     }
     planner_.commit_tensor(*wanted.item, to);
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::kUnsupported && !written_[at]) return false;  // the planner may know more
     throw told(e, wanted);
   }
   return true;
+}
+
+std::unique_ptr<ItemDecoder> ItemReader::decoder_of(const WantedItem& wanted,
+                                                    std::shared_ptr<const ByteSource> stored,
+                                                    std::uint64_t most) const {
+  return bounded(options_.transform->decode(*wanted.item, *wanted.transforms, std::move(stored)), most);
 }
 
 void ItemReader::stream_to(const TensorView& to, const StoredElements& elements, const ReadItem& item,
@@ -82,7 +91,8 @@ void ItemReader::read_transformed(std::size_t at, const std::string& name, Scrat
                                  ? most_object_bytes(wanted.length, options_.limits)
                                  : most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
   const auto stored = memory_source({scratch.bytes.data(), scratch.bytes.size()}, name);
-  const std::string plain = undo_transforms_in_memory(*stored, *wanted.transforms, most);
+  const std::string plain = wanted.by_caller ? read_to_end(*decoder_of(wanted, stored, most))
+                                             : undo_transforms_in_memory(*stored, *wanted.transforms, most);
   if (wanted.tensor != nullptr) {
     read_tensor(at, as_bytes(plain), name, scratch);
   } else {

@@ -96,10 +96,10 @@ class Planning {
     wanted.offset = static_cast<std::uint64_t>(offset);
     wanted.length = static_cast<std::uint64_t>(length);
     wanted.transforms = &storage_.transforms(entry);
-    const bool transformed = !wanted.transforms->empty();
-    wanted.in_memory = wanted.tensor == nullptr || transformed || wanted.length <= kSmallItem;
+    wanted.by_caller = checkpoint_.transform != nullptr && checkpoint_.transform->decodes(*wanted.transforms);
+    wanted.in_memory = wanted.tensor == nullptr || wanted.transformed() || wanted.length <= kSmallItem;
     if (checkpoint_.bare) settle_bare(item, wanted);
-    if (wanted.tensor == nullptr || transformed) wanted.needed = wanted.length;
+    if (wanted.tensor == nullptr || wanted.transformed()) wanted.needed = wanted.length;
     return wanted;
   }
 

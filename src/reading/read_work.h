@@ -20,12 +20,15 @@ struct WantedItem {
   const TensorStorageMetadata* tensor = nullptr;  // null: an object
   const Box* chunk = nullptr;                     // of the tensor
   const std::vector<std::string>* transforms = nullptr;
+  bool by_caller = false;    // undone by the caller's own transform
   std::uint32_t file = 0;    // in ReadWork::files
   std::uint64_t offset = 0;  // of the stored item, in the file
   std::uint64_t length = 0;
   std::uint64_t needed = 0;  // bytes of the wanted elements, or of the object
   bool bare = false;         // its elements lie in the file row by row, with no archive around them
   bool in_memory = false;    // all of it is read into memory first; else its elements go where they belong
+
+  bool transformed() const { return by_caller || !transforms->empty(); }
 };
 
 struct FileWork {
@@ -61,6 +64,7 @@ struct CheckpointView {
   std::function<const ManifestFile*(const std::string& file)> sums;
   Limits limits;
   bool bare = false;  // tensors lie in the files as they are: no archives, no checksums
+  const ItemTransform* transform = nullptr;  // of the caller's
 };
 
 // Errors name the tensor, and the file where one is to blame: kCorrupt for metadata that contradicts itself

@@ -33,7 +33,7 @@ std::uint64_t bytes_checked(const TorchFile& file) {
 Error from_start_of_file(const Error& e, std::uint64_t offset, const std::string& file) {
   Error moved(e.code(), e.message());
   moved.in_file(e.file()).in_file(file).of_tensor(e.tensor()).while_doing(e.doing()).with_errno(e.os_error());
-  moved.at(e.offset().value_or(0) + offset);
+  moved.with_cause(e.cause()).at(e.offset().value_or(0) + offset);
   return moved;
 }
 

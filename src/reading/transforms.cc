@@ -16,6 +16,7 @@ namespace {
 
 [[maybe_unused]] constexpr std::string_view kZstd = "stream.zstd/1";
 [[maybe_unused]] constexpr std::size_t kUnpackedPiece = 128U << 10;  // bytes that are unpacked at a time
+constexpr std::size_t kDecodedPiece = 1U << 20;                      // the same, by somebody else
 
 // A source that keeps its bytes itself.
 struct OwnedBytes {
@@ -81,7 +82,53 @@ void undo(const ByteSource& item, const std::string& transform, [[maybe_unused]]
                                                    transform.substr(0, 256), known));
 }
 
+class ZstdStream final : public ItemDecoder {
+ public:
+  ZstdStream(const ByteSource& item, std::uint64_t max_bytes) : decoder_(item, max_bytes) {}
+  std::size_t read(std::span<std::byte> to) override { return decoder_.read(to); }
+
+ private:
+  ZstdDecoder decoder_;
+};
+
+class BoundedStream final : public ItemDecoder {
+ public:
+  BoundedStream(std::unique_ptr<ItemDecoder> inner, std::uint64_t most)
+      : inner_(std::move(inner)), most_(most), left_(most) {}
+
+  std::size_t read(std::span<std::byte> to) override {
+    const std::size_t got = inner_->read(to);
+    if (got > left_)
+      throw Error(ErrorCode::kLimit, fmt::format("a transform that gives more than {} bytes", most_));
+    left_ -= got;
+    return got;
+  }
+
+ private:
+  std::unique_ptr<ItemDecoder> inner_;
+  const std::uint64_t most_;
+  std::uint64_t left_;
+};
+
 }  // namespace
+
+std::unique_ptr<ItemDecoder> open_stream(const ByteSource& item, std::uint64_t max_bytes) {
+  return std::make_unique<ZstdStream>(item, max_bytes);
+}
+
+std::unique_ptr<ItemDecoder> bounded(std::unique_ptr<ItemDecoder> decoder, std::uint64_t max_bytes) {
+  return std::make_unique<BoundedStream>(std::move(decoder), max_bytes);
+}
+
+std::string read_to_end(ItemDecoder& decoder) {
+  std::string all;
+  std::vector<std::byte> piece(kDecodedPiece);
+  for (std::size_t got = piece.size(); got == piece.size();) {
+    got = decoder.read(piece);
+    all += as_text(std::span(piece).first(got));
+  }
+  return all;
+}
 
 bool can_be_streamed([[maybe_unused]] const std::vector<std::string>& transforms) {
 #ifdef CAIRN_HAVE_ZSTD

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/source.h"
+#include "cairn/transform.h"
 
 namespace cairn {
 
@@ -27,6 +28,11 @@ std::shared_ptr<const ByteSource> undo_transforms_anywhere(const ByteSource& ite
 
 // Whether an UnpackedSource can undo them.
 bool can_be_streamed(const std::vector<std::string>& transforms);
+// From front to back, for one; borrows the source. Errors as above.
+std::unique_ptr<ItemDecoder> open_stream(const ByteSource& item, std::uint64_t max_bytes);
+// What somebody else's decoder gives, as long as it is not more than `max_bytes`.
+std::unique_ptr<ItemDecoder> bounded(std::unique_ptr<ItemDecoder> decoder, std::uint64_t max_bytes);
+std::string read_to_end(ItemDecoder& decoder);
 
 // The same, as the bytes themselves.
 std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<std::string>& transforms,

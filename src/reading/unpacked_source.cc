@@ -18,15 +18,15 @@ constexpr int kMostStarts = 8;
 
 }  // namespace
 
-UnpackedSource::UnpackedSource(std::shared_ptr<const ByteSource> packed, std::uint64_t most_bytes)
-    : packed_(std::move(packed)), most_bytes_(most_bytes), passed_over_(kPassedPiece) {
+UnpackedSource::UnpackedSource(std::shared_ptr<const ByteSource> packed, Open open)
+    : packed_(std::move(packed)), open_(std::move(open)), passed_over_(kPassedPiece) {
   find_ends();
 }
 
 void UnpackedSource::find_ends() {
-  ZstdDecoder decoder(*packed_, most_bytes_);
+  const std::unique_ptr<ItemDecoder> decoder = open_();
   for (std::size_t got = kPassedPiece; got == kPassedPiece; size_ += got) {
-    got = decoder.read(passed_over_);
+    got = decoder->read(passed_over_);
     const std::string_view piece = as_text(std::span(passed_over_).first(got));
     if (size_ == 0) head_ = piece.substr(0, kEnd);
     tail_.append(piece.substr(piece.size() - std::min(piece.size(), kEnd)));
@@ -39,7 +39,7 @@ void UnpackedSource::start_again() const {
     throw Error(ErrorCode::kLimit,
                 "the compressed item cannot be read from front to back; a larger memory budget helps");
   }
-  decoder_ = std::make_unique<ZstdDecoder>(*packed_, most_bytes_);
+  decoder_ = open_();
   position_ = 0;
   summed_ = sum_begin_;
   crc_ = 0;
@@ -47,7 +47,7 @@ void UnpackedSource::start_again() const {
 
 void UnpackedSource::take(std::span<std::byte> to) const {
   if (decoder_->read(to) != to.size())
-    throw Error(ErrorCode::kCorrupt, "the zstd stream is shorter than it was a moment ago");
+    throw Error(ErrorCode::kCorrupt, "the stream is shorter than it was a moment ago");
   const std::uint64_t begin = std::max(position_, summed_);
   const std::uint64_t end = std::min<std::uint64_t>(position_ + to.size(), sum_end_);
   if (begin < end) {

@@ -2,23 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/source.h"
-#include "format/zstd_decoder.h"
+#include "cairn/transform.h"
 
 namespace cairn {
 
-// A zstd stream is unpacked once to learn its length, and again for those who read it in ascending order. Its
+// The stream is unpacked once to learn its length, and again for those who read it in ascending order. Its
 // first and its last bytes, where an archive has what is not elements, are kept. Who goes back starts from
 // the front again; who does so often gets Error(kLimit).
 class UnpackedSource final : public ByteSource {
  public:
-  // Errors as ZstdDecoder's, with places in `packed`.
-  UnpackedSource(std::shared_ptr<const ByteSource> packed, std::uint64_t most_bytes);
+  // `open` begins to unpack, from the front; what it gives may borrow `packed`.
+  using Open = std::function<std::unique_ptr<ItemDecoder>()>;
+  UnpackedSource(std::shared_ptr<const ByteSource> packed, Open open);
 
   std::uint64_t size() const override { return size_; }
   const std::string& name() const override { return packed_->name(); }
@@ -36,14 +38,14 @@ class UnpackedSource final : public ByteSource {
   void skip_to(std::uint64_t offset) const;
 
   std::shared_ptr<const ByteSource> packed_;
-  const std::uint64_t most_bytes_;
+  const Open open_;
   std::uint64_t size_ = 0;
   std::string head_;
   std::string tail_;
   std::uint64_t sum_begin_ = 0, sum_end_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows
-  mutable std::unique_ptr<ZstdDecoder> decoder_;
+  mutable std::unique_ptr<ItemDecoder> decoder_;
   mutable std::vector<std::byte> passed_over_;  // where bytes go that nobody wants
   mutable std::uint64_t position_ = 0;          // of the decoder
   mutable std::uint64_t summed_ = 0;            // how far the sum has come

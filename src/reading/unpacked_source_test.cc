@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/sink.h"
 #include "format/zstd_sink.h"
+#include "reading/transforms.h"
 #include "testing/errors.h"
 
 namespace cairn {
@@ -32,7 +33,8 @@ class Unpacked : public testing::Test {
   }
 
   std::unique_ptr<UnpackedSource> open(std::uint64_t most = 1U << 30) const {
-    return std::make_unique<UnpackedSource>(memory_source(as_bytes(packed)), most);
+    const auto source = memory_source(as_bytes(packed));
+    return std::make_unique<UnpackedSource>(source, [source, most] { return open_stream(*source, most); });
   }
   static std::string read(const ByteSource& source, std::uint64_t offset, std::size_t bytes) {
     std::string text(bytes, '\0');

@@ -55,7 +55,7 @@ class Claims {
     for (int number = last(); number < kMostClaims;) {
       ++number;
       try {
-        write_file(files_, name(number), to_string(mine_.save), {.durable = false});
+        write_file(files_, name(number), to_string(mine_.save), {.durable = false, .in_place = true});
         return number;
       } catch (const Error& e) {
         if (e.code() != ErrorCode::kConflict) throw;
@@ -149,7 +149,7 @@ Error another_save_came_first(const FileSystem& files, const std::string& metada
 void replace_by_claim(FileSystem& files, const Replacement& mine) {
   const std::string pending = pending_metadata_name(mine.save, mine.rank);
   try {
-    write_file(files, pending, mine.bytes, {.durable = mine.durable});
+    write_file(files, pending, mine.bytes, {.durable = mine.durable, .in_place = true});
     CAIRN_POINT("claim.pending");
     take_the_place(files, mine, pending);
   } catch (...) {

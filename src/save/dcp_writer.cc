@@ -32,6 +32,8 @@ void check(const WriteOptions& options) {
   if (options.memory_budget < kBuffersPerFile * kSmallestBuffer)
     bad(fmt::format("a memory budget of {} bytes; the least is {}", options.memory_budget,
                     kBuffersPerFile * kSmallestBuffer));
+  if (options.transform != nullptr && !options.transforms.empty())
+    bad("transforms by name and one of the caller's own; one of the two is possible");
 }
 
 class DcpWriter final : public StorageWriter {
@@ -69,6 +71,13 @@ class DcpWriter final : public StorageWriter {
 
   void finish(Metadata& metadata, std::vector<WrittenData> all) override {
     std::vector<ManifestFile> sums;
+    // Who derived from this way of writing may have written the data by himself: then nobody knows their
+    // sums.
+    if (std::any_of(
+            all.begin(), all.end(),
+            [](const WrittenData& rank) { return rank.attachment.empty() && !rank.results.empty(); }) ||
+        !metadata.foreign_storage_data.is<None>())
+      publication_->leave_out_sums();
     for (WrittenData& rank : all) {
       for (const WriteResult& result : rank.results)
         metadata.storage_data.add(result.index, result.storage_data);
@@ -108,15 +117,30 @@ class DcpWriter final : public StorageWriter {
     return role_.collective ? std::nullopt : std::optional(role_.rank);
   }
 
-  int file_count(std::uint64_t bytes) const {
+  // Files that are written at the same time.
+  int most_at_once() const {
     if (options_.files_per_rank > 0) return options_.files_per_rank;
     const int cores = core_count();
     // Ranks of one machine share its cores; how many of them are there nobody here knows.
     const int share = role_.world_size > 1 ? std::clamp(cores / role_.world_size, 4, 16) : 16;
-    const int most = std::clamp(cores - options_.spare_cores, 1, share);
-    return static_cast<int>(
-        std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, static_cast<std::uint64_t>(most)));
+    return std::clamp(cores - options_.spare_cores, 1, share);
   }
+
+  // Which items go into which file.
+  std::vector<std::vector<std::size_t>> spread(const SavePlan& plan, const std::vector<std::uint64_t>& sizes,
+                                               std::uint64_t bytes) const {
+    if (options_.file_per_item) {
+      std::vector<std::vector<std::size_t>> files(plan.items.size());
+      for (std::size_t i = 0; i < files.size(); ++i) files[i] = {i};
+      return files;
+    }
+    const auto most = static_cast<std::uint64_t>(most_at_once());
+    const std::uint64_t files =
+        options_.files_per_rank > 0 ? most : std::clamp<std::uint64_t>(bytes / kLeastPerFile, 1, most);
+    return spread_items(plan.items, sizes, static_cast<int>(files));
+  }
+
+  bool transforms() const { return options_.transform != nullptr || !options_.transforms.empty(); }
 
   // A file's share of half the budget, cut into buffers.
   std::uint64_t buffer_bytes(int files, int buffers, std::uint64_t most) const {
@@ -125,7 +149,7 @@ class DcpWriter final : public StorageWriter {
 
   // The other half is for tensors of devices.
   ItemOptions item_options(int files) {
-    ItemOptions items{options_.transforms, &devices_, {}};
+    ItemOptions items{options_.transforms, options_.transform.get(), &devices_, {}};
     items.ring.slot_bytes = buffer_bytes(files, static_cast<int>(items.ring.slots), items.ring.slot_bytes);
     return items;
   }
@@ -167,7 +191,9 @@ struct DcpWriter::Job {
 // A file that gets no room is refused before its first byte: the tensor is named at which the room would end.
 std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
   try {
-    return files_->create(job.name, {.size = job.size, .durable = options_.durable});
+    // How well a transform does is not known: nothing is reserved then.
+    const std::uint64_t size = transforms() ? 0 : job.size;
+    return files_->create(job.name, {.size = size, .durable = options_.durable, .in_place = true});
   } catch (Error& e) {
     if (!is_full(e) || job.positions.empty()) throw;
     const std::uint64_t room = files_->free_space().value_or(0);
@@ -183,7 +209,12 @@ std::unique_ptr<FileWriter> DcpWriter::create(const Job& job) const {
 
 void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const StreamOptions& options,
                            const ItemOptions& items, FileJobs& all) {
-  FileStream stream(create(job), options);
+  StreamOptions own = options;  // a small file has small buffers
+  if (options_.file_per_item)
+    own.buffer_bytes = std::clamp<std::uint64_t>(align_up(job.size, kDirectAlignment),
+                                                 std::min<std::uint64_t>(kSmallestBuffer, own.buffer_bytes),
+                                                 own.buffer_bytes);
+  FileStream stream(create(job), own);
   ItemWriter writer(stream, job.name, planner, pace, items);
   for (const std::size_t position : job.positions) {
     if (all.stopped()) return;
@@ -204,24 +235,23 @@ WrittenData DcpWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
     sizes.push_back(ItemWriter::most_bytes(bytes_of(item)));
     total = checked_add(total, bytes_of(item));
   }
-  const std::vector<std::vector<std::size_t>> spread = spread_items(plan.items, sizes, file_count(total));
+  const std::vector<std::vector<std::size_t>> files = spread(plan, sizes, total);
   check_space(*files_, {&plan, 1}, options_.low_space, warnings_);
-  std::vector<Job> jobs(spread.size());
+  std::vector<Job> jobs(files.size());
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     jobs[i].name = data_file_name(role_.rank, static_cast<int>(i), role_.save_id);
     jobs[i].items = &plan.items;
-    jobs[i].positions = spread[i];
-    // How well a transform does is not known: nothing is reserved then.
-    if (options_.transforms.empty())
-      for (const std::size_t position : spread[i]) jobs[i].size += sizes[position];
+    jobs[i].positions = files[i];
+    for (const std::size_t position : files[i]) jobs[i].size += sizes[position];
     written_.push_back(jobs[i].name);
   }
   CAIRN_POINT("write.before_files");
-  const StreamOptions stream = stream_options(static_cast<int>(jobs.size()));
-  const ItemOptions items = item_options(static_cast<int>(jobs.size()));
+  const int at_once = std::clamp(static_cast<int>(jobs.size()), 1, std::max(most_at_once(), 1));
+  const StreamOptions stream = stream_options(at_once);
+  const ItemOptions items = item_options(at_once);
   Pace pace(role_.cancelled, role_.deadline, options_.bytes_per_second);
   FileJobs all(role_.progress, total);
-  all.run(jobs.size(), static_cast<int>(jobs.size()),
+  all.run(jobs.size(), at_once,
           [&](std::size_t i) { write_file(jobs[i], planner, pace, stream, items, all); });
 
   WrittenData data;

@@ -147,6 +147,7 @@ void FileStream::append_past_cache(ByteSpan bytes) {
 
 void FileStream::append_through_cache(ByteSpan bytes) {
   flush();
+  if (file_->appends_only()) wait_until_idle();
   while (!bytes.empty()) {
     const ByteSpan tile = bytes.first(std::min(bytes.size(), kWriteTile));
     if (options_.checksums) sums_.append(tile);

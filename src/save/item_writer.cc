@@ -22,6 +22,7 @@ constexpr std::uint64_t kSmallAlignment = 64;
 constexpr std::size_t kGather = 1U << 20;
 constexpr std::uint64_t kArchiveBytes = 4096;  // of an archive around a tensor; a generous guess
 constexpr std::string_view kZstd = "zstd";
+constexpr std::size_t kCallersPiece = 4U << 20;  // bytes that a caller's transform gets at a time
 
 // What the metadata calls them, in the order to undo them.
 std::vector<std::string> descriptors_of(const std::vector<std::string>& transforms) {
@@ -53,6 +54,25 @@ TensorView stored_view(const TensorView& tensor, const TensorBlob& blob) {
 }
 
 bool is_on_device(const TensorView& tensor) { return !tensor.device.is_cpu(); }
+
+// What is appended goes through a caller's transform.
+class EncoderSink final : public ByteSink {
+ public:
+  EncoderSink(ItemEncoder& to, Pace& pace) : to_(to), pace_(pace) {}
+
+  void append(ByteSpan bytes) override {
+    while (!bytes.empty()) {
+      const ByteSpan piece = bytes.first(std::min(bytes.size(), kCallersPiece));
+      pace_.pass(0);
+      to_.write(piece);
+      bytes = bytes.subspan(piece.size());
+    }
+  }
+
+ private:
+  ItemEncoder& to_;
+  Pace& pace_;
+};
 
 }  // namespace
 
@@ -91,8 +111,10 @@ WriteResult ItemWriter::write(const WriteItem& item) {
         write_torch_file(to, value);
       }
     };
-    if (!options_.transforms.empty()) {
-      write_transformed(write_whole);
+    std::vector<std::string> descriptors;
+    if (transforms()) {
+      descriptors =
+          options_.transform != nullptr ? write_by_caller(item, write_whole) : write_transformed(write_whole);
     } else if (tensor != nullptr) {
       begin += write_tensor(*tensor);
     } else {
@@ -102,10 +124,9 @@ WriteResult ItemWriter::write(const WriteItem& item) {
     }
     const auto length = static_cast<std::int64_t>(stream_.position() - begin);
     // How long these get is known afterwards only.
-    if (tensor == nullptr || !options_.transforms.empty()) pace_.pass(static_cast<std::uint64_t>(length));
-    return {item.index,
-            length,
-            {file_, static_cast<std::int64_t>(begin), length, descriptors_of(options_.transforms), {}}};
+    if (tensor == nullptr || transforms()) pace_.pass(static_cast<std::uint64_t>(length));
+    return {
+        item.index, length, {file_, static_cast<std::int64_t>(begin), length, std::move(descriptors), {}}};
   } catch (Error& e) {
     e.of_tensor(item.index.fqn);
     throw;
@@ -228,7 +249,7 @@ std::uint32_t ItemWriter::write_from_device(ByteSink& to, const TensorView& tens
   return crc;
 }
 
-void ItemWriter::write_transformed(const std::function<void(ByteSink&)>& write) {
+std::vector<std::string> ItemWriter::write_transformed(const std::function<void(ByteSink&)>& write) {
   stream_.begin_item();
   std::vector<std::unique_ptr<ZstdSink>> sinks;
   ByteSink* outermost = &stream_;
@@ -239,6 +260,18 @@ void ItemWriter::write_transformed(const std::function<void(ByteSink&)>& write) 
   write(*outermost);
   for (auto sink = sinks.rbegin(); sink != sinks.rend(); ++sink) (*sink)->finish();
   stream_.end_item();
+  return descriptors_of(options_.transforms);
+}
+
+std::vector<std::string> ItemWriter::write_by_caller(const WriteItem& item,
+                                                     const std::function<void(ByteSink&)>& write) {
+  stream_.begin_item();
+  const auto encoder = options_.transform->encode(item, [&](ByteSpan bytes) { stream_.append(bytes); });
+  EncoderSink sink(*encoder, pace_);
+  write(sink);
+  std::vector<std::string> descriptors = encoder->finish();
+  stream_.end_item();
+  return descriptors;
 }
 
 }  // namespace cairn

@@ -10,6 +10,7 @@
 
 #include "cairn/plan.h"
 #include "cairn/planner.h"
+#include "cairn/transform.h"
 #include "device/device_reader.h"
 #include "save/file_stream.h"
 #include "save/pace.h"
@@ -18,6 +19,7 @@ namespace cairn {
 
 struct ItemOptions {
   std::vector<std::string> transforms;  // "zstd"
+  ItemTransform* transform = nullptr;   // borrowed: in the place of these
   LazyDriver* devices = nullptr;        // borrowed; null: tensors are in the CPU's memory
   RingOptions ring = {};                // through which tensors of devices pass
 };
@@ -45,7 +47,11 @@ class ItemWriter {
   void write_memory(ByteSpan bytes);
   void write_elements(const TensorView& tensor);
   std::uint32_t write_from_device(ByteSink& to, const TensorView& tensor);
-  void write_transformed(const std::function<void(ByteSink&)>& write);
+  // These two return what the metadata is to say.
+  std::vector<std::string> write_transformed(const std::function<void(ByteSink&)>& write);
+  std::vector<std::string> write_by_caller(const WriteItem& item,
+                                           const std::function<void(ByteSink&)>& write);
+  bool transforms() const { return options_.transform != nullptr || !options_.transforms.empty(); }
   DeviceReader& reader_of(Device device);
 
   FileStream& stream_;

@@ -61,14 +61,17 @@ std::vector<std::string> files_of(const FileSystem& files, const std::string& me
     const auto save = id ? save_id_from(*id) : std::nullopt;
     for (const std::string& name : old.storage_data.files()) {
       const auto parsed = parse_dcp_name(name);
-      if (parsed && parsed->kind == DcpName::Kind::kData && (!save || parsed->save != save))
-        names.push_back(name);
+      if (parsed && parsed->kind == DcpName::Kind::kData) names.push_back(name);
     }
     if (!save) return names;
+    // Not everything can be listed everywhere.
+    names.push_back(manifest_name(*save, parse_dcp_name(metadata)->rank));
     for (const FileEntry& entry : files.list()) {
       const auto parsed = parse_dcp_name(entry.name);
       if (parsed && parsed->save == save) names.push_back(entry.name);
     }
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
   } catch (const Error&) {
     // What it was cannot be read any more; its files stay.
   }
@@ -88,6 +91,18 @@ bool is_there(const FileSystem& files, std::string_view name) {
 
 void remove_if_there(FileSystem& files, const std::string& name) {
   if (files.stat(name)) files.remove(name);
+}
+
+// Where no lock kept others out, one that cleans up may have taken files that nobody named yet.
+void require_files(const FileSystem& files, const Metadata& metadata) {
+  SetOfNames<std::string> there;
+  for (const FileEntry& entry : files.list()) there.insert(entry.name);
+  for (const std::string& name : metadata.storage_data.files()) {
+    // Not everything can be listed everywhere, nor what lies deeper.
+    if (there.contains(name) || name.find('/') != name.npos || files.stat(name)) continue;
+    throw Error(ErrorCode::kConflict, "the file has been removed before the save was done")
+        .in_file(files.root() + "/" + name);
+  }
 }
 
 bool holds(const FileSystem& files, const std::string& name, std::string_view bytes) {
@@ -203,11 +218,10 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
   } else if (replaces_ || !can.exclusive_create) {
     require_unchanged();
     how.replace = true;
-    warnings.push_back(
-        fmt::format("{}: nothing here keeps two jobs apart that save under one id at the same time: of two "
-                    "such saves that "
-                    "both report success, one is gone",
-                    files_.root()));
+    warnings.push_back(fmt::format(
+        "{}: nothing here keeps two jobs apart that save under one id at the same time: of two "
+        "such saves that both report success, one is gone{}",
+        files_.root(), can.atomic_rename ? "" : "; and whether a file is renamed in one step nobody knows"));
   }
   try {
     write_file(files_, name, bytes, how);
@@ -227,11 +241,15 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   if (options_.checksums) {
     written.push_back(sums_of(name, bytes, options_.strong_hashes));
     const std::string manifest = encode_manifest(save_, options_.strong_hashes, written);
-    write_file(files_, manifest_name(save_, rank_), manifest, {.durable = options_.durable});
+    write_file(files_, manifest_name(save_, rank_), manifest,
+               {.durable = options_.durable, .in_place = true});
     CAIRN_POINT("publish.after_manifest");
     if (options_.durable) files_.sync_directory();
   }
-  if (replaces_ && version_ && !lock_->is_exclusive()) remember_replaced();
+  if (!lock_->is_exclusive()) {
+    if (replaces_ && version_) remember_replaced();
+    require_files(files_, metadata);
+  }
   CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
   CAIRN_POINT("publish.before_metadata");

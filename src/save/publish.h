@@ -20,6 +20,9 @@ class Publication {
   // be replaced. `rank` is given in rank-local saves.
   Publication(FileSystem& files, const SaveId& save, const WriteOptions& options, std::optional<int> rank);
 
+  // There will be no manifest: not all checksums are known.
+  void leave_out_sums() { options_.checksums = false; }
+
   // Everything the metadata names is durable. Writes the manifest (unless checksums are off) and the
   // metadata, which becomes part of the manifest, then removes what is no longer needed. When it throws
   // before the metadata appeared, the old checkpoint is as it was. `warnings` gets what the user should know.
@@ -40,7 +43,7 @@ class Publication {
 
   FileSystem& files_;
   SaveId save_;
-  const WriteOptions options_;
+  WriteOptions options_;
   std::optional<int> rank_;
   std::unique_ptr<FileLock> lock_;
   bool replaces_ = false;                 // there was a checkpoint at the start

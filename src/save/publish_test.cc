@@ -250,6 +250,32 @@ TEST_P(TwoJobs, TheReportSaysWhereNothingKeepsThemApart) {
   }
 }
 
+TEST_F(Publish, WhereNobodyIsKeptOutAFileThatWasTakenAwayFailsTheSave) {
+  save(kOldSave, {});
+  CrippledFileSystem shared(*files_, {.locks = true});
+  Publication publication(shared, kNowSave, {}, std::nullopt);
+  Metadata metadata;
+  metadata.storage_data.add({"step", std::nullopt, std::nullopt},
+                            {data_file_name(0, 0, kNowSave), 0, 4, {}, {}});
+  const Error e = error_of(
+      [&] { publication.publish(metadata, {}, std::chrono::steady_clock::time_point::max(), warnings_); });
+  EXPECT_EQ(e.code(), ErrorCode::kConflict);
+  EXPECT_TRUE(mentions(e, "removed before the save was done")) << e.what();
+  EXPECT_TRUE(is_published_by(*files_, kOldSave, std::nullopt));
+}
+
+TEST_F(Publish, OldFilesGoAlsoWhereNothingCanBeListed) {
+  save(kOldSave, {});
+  CrippledFileSystem shared(*files_, {.locks = true, .atomic_rename = true, .listing = true});
+  Publication publication(shared, kNowSave, {}, std::nullopt);
+  put(data_file_name(0, 0, kNowSave));
+  Metadata metadata;
+  metadata.storage_data.add({"step", std::nullopt, std::nullopt},
+                            {data_file_name(0, 0, kNowSave), 0, 4, {}, {}});
+  publication.publish(metadata, {}, std::chrono::steady_clock::time_point::max(), warnings_);
+  EXPECT_EQ(names(), (Strings{manifest_name(kNowSave), ".metadata", data_file_name(0, 0, kNowSave)}));
+}
+
 // A name that a dead save took, and put nothing behind, on a file system where that takes two steps.
 TEST_F(Publish, AnEmptyMetadataIsNoCheckpointAndInNobodysWay) {
   files_->create(".metadata")->commit();

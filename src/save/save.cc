@@ -138,7 +138,9 @@ class Saving {
 
   void set_up_writer() {
     if (writer_ == nullptr) {
-      own_writer_ = dcp_writer(file_system_of(id_, {.create = true}), options_.write);
+      std::shared_ptr<FileSystem> files = options_.files;
+      if (files == nullptr) files = file_system_of(id_, {.create = true});
+      own_writer_ = dcp_writer(std::move(files), options_.write);
       writer_ = own_writer_.get();
     }
     has_writer_ = true;
@@ -217,7 +219,7 @@ class Saving {
   }
 
   void write(const std::string& central) {
-    steps_.all_reduce(
+    result_.announcement = steps_.all_reduce(
         "write",
         [&] {
           if (role_.world_size == 1) return write_part(central);
@@ -229,7 +231,7 @@ class Saving {
             all.push_back(decode_written(unstamped(messages[i], static_cast<int>(i)), static_cast<int>(i),
                                          role_.world_size));
           finish(std::move(all));
-          return std::string();
+          return writer_->announcement();
         });
   }
 

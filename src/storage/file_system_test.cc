@@ -10,6 +10,7 @@
 
 #include "cairn/storage.h"
 #include "cairn/tensor.h"
+#include "testing/crippled.h"
 #include "testing/errors.h"
 #include "testing/faulty.h"
 #include "testing/folder.h"
@@ -46,6 +47,20 @@ constexpr Capabilities without_directory_sync(Capabilities can) {
   return can;
 }
 
+constexpr Capabilities without_ranged_writes(Capabilities can) {
+  can.ranged_writes = false;
+  return can;
+}
+
+// One whose files only grow.
+struct Owned {
+  std::unique_ptr<FileSystem> inner = memory_file_system();
+};
+class GrowingFiles final : Owned, public CrippledFileSystem {
+ public:
+  GrowingFiles() : CrippledFileSystem(*Owned::inner, {.ranged_writes = true}) {}
+};
+
 std::unique_ptr<FileSystem> on_disk(const std::string& folder) { return posix_file_system(folder); }
 
 const FileSystemKind kKinds[] = {
@@ -59,6 +74,8 @@ const FileSystemKind kKinds[] = {
     {"automatic", kDisk, on_disk},
     {"faulty", kMemory,
      [](const std::string&) { return faulty_file_system(memory_file_system(), std::make_shared<Faults>()); }},
+    {"growing", without_ranged_writes(kMemory),
+     [](const std::string&) { return std::make_unique<GrowingFiles>(); }},
     {"mounted", kDisk, on_disk, {"stale"}},
     {"mounted_no_exclusive_rename", kDisk, on_disk, {"no-exclusive-rename"}},
     {"mounted_crippled",
@@ -239,6 +256,20 @@ TEST_P(AnyFileSystem, AFileGrowsFromItsFrontToItsEnd) {
   EXPECT_EQ(read("a"), all);
 }
 
+TEST_P(AnyFileSystem, AFileThatOnlyGrowsSaysSo) {
+  auto file = files_->create("a");
+  EXPECT_EQ(file->appends_only(), !GetParam().can.ranged_writes);
+  file->write_at(0, bytes("abc"));
+  const auto write_before = [&] { file->write_at(1, bytes("x")); };
+  if (file->appends_only()) {
+    EXPECT_EQ(code_of(write_before), ErrorCode::kUnsupported);
+    return;
+  }
+  write_before();
+  file->commit();
+  EXPECT_EQ(read("a"), "axc");
+}
+
 TEST_P(AnyFileSystem, AFileWasModifiedWhenItWasWritten) {
   EXPECT_EQ(files_->modified("a"), std::nullopt);
   const auto before = std::chrono::system_clock::now() - std::chrono::seconds(2);  // coarse clocks of disks
@@ -402,6 +433,7 @@ TEST_P(AnyFileSystem, ListsByNameWithSizes) {
 
 // Random pieces, aligned or not, from several threads, of a file of a few megabytes.
 TEST_P(AnyFileSystem, PiecesFromManyThreadsArriveWhereTheyBelong) {
+  if (!GetParam().can.ranged_writes) return GTEST_SUCCEED();
   constexpr std::size_t kSize = (3U << 20) + 777;
   Tensor source = Tensor::empty(DType::kUInt8, {kSize});
   std::mt19937 random(7);

@@ -3,6 +3,7 @@
 
     tests/conformance/run.py /path/to/pytorch                 # a checkout at the 2.13 cut
     tests/conformance/run.py /path/to/pytorch --only test_planner
+    tests/conformance/run.py /path/to/pytorch --subclasses    # every planner, writer and reader a subclass
 
 Fails when a test passes on stock and not on cairn, and is not in excused.json with a reason. A result on stock
 is kept in build/conformance/ and taken again when the test file has not changed.
@@ -94,6 +95,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="a checkout of PyTorch; only test/distributed/checkpoint is used")
     parser.add_argument("--only", default="", help="files whose path contains this")
+    parser.add_argument("--subclasses", action="store_true",
+                        help="with do-nothing subclasses of cairn's planners, writers and readers (hook/subclasses.py)")
     parser.add_argument("--stock-only", action="store_true", help="do not run cairn")
     arguments = parser.parse_args()
     checkout = arguments.checkout.resolve()
@@ -102,14 +105,15 @@ def main() -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     excused = json.loads((HERE / "excused.json").read_text())
 
+    side = "subclasses" if arguments.subclasses else "cairn"
     regressions, passed, reproduced = [], 0, 0
-    print(f"{'file':45} {'stock':>14} {'cairn':>14}   (passed / failed / skipped)")
+    print(f"{'file':45} {'stock':>14} {side:>14}   (passed / failed / skipped)")
     for path in sorted((checkout / SUITE).rglob("test_*.py")):
         name = str(path.relative_to(checkout / SUITE))
         if arguments.only not in name or name.startswith(LEFT_OUT):
             continue
         stock = on_stock(checkout, name)
-        ours = {} if arguments.stock_only else run_file(checkout, name, "cairn")
+        ours = {} if arguments.stock_only else run_file(checkout, name, side)
         print(f"{name:45} {count(stock):>14} {count(ours):>14}", flush=True)
         for test, outcome in stock.items():
             if outcome != "passed" or arguments.stock_only:

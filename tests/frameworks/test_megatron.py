@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist
 
 import cairn.torch
+from parts import PAIRS
 from ranks import run_ranks
 
 # Megatron is imported by the ranks only: its classes are derived from what stands in PyTorch's place at that moment.
@@ -108,6 +109,35 @@ def test_a_checkpoint_of_megatrons(tmp_path: Path, saved_by: str, saving: int, l
     run_ranks(saving, _save, str(tmp_path), saved_by, 3)
     assert not list(tmp_path.glob(".cairn-manifest.*"))  # the data is Megatron's own writing
     run_ranks(loading, _load, str(tmp_path), loaded_by, 3)
+
+
+@pytest.mark.parametrize("saver, loader", PAIRS)
+def test_in_the_background_and_fully_parallel(tmp_path: Path, saver: str, loader: str) -> None:
+    """Ranks share the writing of what all of them have, in processes of Megatron's, and share the reading."""
+    run_ranks(2, _save_in_background, str(tmp_path), saver, 5)
+    run_ranks(2, _load_in_parallel, str(tmp_path), loader, 5)
+
+
+def _save_in_background(rank: int, folder: str, way: str, step: int) -> None:
+    megatron = _megatron(way)
+    from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue
+    from megatron.core.dist_checkpointing.strategies.fully_parallel import FullyParallelSaveStrategyWrapper
+    from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
+
+    strategy = FullyParallelSaveStrategyWrapper(TorchDistSaveShardedStrategy("torch_dist", 1))
+    queue = AsyncCallsQueue()
+    queue.schedule_async_request(megatron.save(_state(True, step), folder, strategy, async_sharded_save=True))
+    queue.maybe_finalize_async_calls(blocking=True)
+
+
+def _load_in_parallel(rank: int, folder: str, way: str, step: int) -> None:
+    megatron = _megatron(way)
+    from megatron.core.dist_checkpointing.serialization import get_default_load_sharded_strategy
+    from megatron.core.dist_checkpointing.strategies.fully_parallel import FullyParallelLoadStrategyWrapper
+
+    # Of the ways to exchange what was read, this one works without a GPU.
+    strategy = FullyParallelLoadStrategyWrapper(get_default_load_sharded_strategy(folder), exchange_algo="gather_object")
+    _is_right(megatron.load(_state(False, step), folder, strategy), step)
 
 
 def test_what_megatron_keeps_in_the_description_stays_there(tmp_path: Path) -> None:

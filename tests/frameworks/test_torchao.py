@@ -21,10 +21,10 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torchao.optim import AdamW4bit, AdamW8bit, AdamWFp8
 
 import cairn.torch
+from parts import PAIRS, differences, parts
 from ranks import run_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -83,22 +83,6 @@ def _state(kind: str, steps: int) -> dict[str, Any]:
     return _float8_state(steps) if kind == "Float8" else _optimizer_state(kind, steps)
 
 
-def _parts(value: Any, at: str = "") -> dict[str, Any]:
-    """All that is in a state, down to the bytes of the plain tensors that the quantised ones are made of."""
-    if isinstance(value, dict):
-        return {name: part for key, each in value.items() for name, part in _parts(each, f"{at}.{key}").items()}
-    if isinstance(value, (list, tuple)):
-        return _parts(dict(enumerate(value)), at)
-    if isinstance(value, DTensor):
-        return _parts(value.to_local(), at + "|local")
-    if hasattr(value, "__tensor_flatten__"):
-        names, _ = value.__tensor_flatten__()
-        return {key: each for name in names for key, each in _parts(getattr(value, name), f"{at}|{name}").items()}
-    if isinstance(value, torch.Tensor):
-        return {at: bytes(value.detach().contiguous().reshape(-1).view(torch.uint8).numpy())}
-    return {at: value}
-
-
 def _together(ranks: list[dict[str, Any]]) -> dict[str, Any]:
     """What one rank would have: cuts by rows put together. Tables that belong to a format are the same everywhere."""
     whole = dict(ranks[0])
@@ -114,24 +98,20 @@ def _run(rank: int, step: str, folder: str, way: str, kind: str) -> None:
     module = cairn.torch if way == "cairn" else dcp
     state = _state(kind, 3 if step == "save" else 0)
     getattr(module, step)(state, checkpoint_id=folder)
-    torch.save(_parts(state), f"{folder}/{step}-{rank}")
+    torch.save(parts(state), f"{folder}/{step}-{rank}")
 
 
 def _all(folder: Path, step: str, ranks: int) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{step}-{rank}", weights_only=True) for rank in range(ranks)]
 
 
-def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    return sorted(name for name in {*a, *b} if name not in a or name not in b or a[name] != b[name])
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("saved_by, loaded_by", [("stock", "cairn"), ("cairn", "stock"), ("cairn", "cairn")])
+@pytest.mark.parametrize("saved_by, loaded_by", PAIRS)
 def test_on_the_same_ranks(tmp_path: Path, kind: str, saved_by: str, loaded_by: str) -> None:
     run_ranks(2, _run, "save", str(tmp_path), saved_by, kind)
     run_ranks(2, _run, "load", str(tmp_path), loaded_by, kind)
     for saved, loaded in zip(_all(tmp_path, "save", 2), _all(tmp_path, "load", 2)):
-        assert _differences(saved, loaded) == []
+        assert differences(saved, loaded) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,4 +119,4 @@ def test_on_the_same_ranks(tmp_path: Path, kind: str, saved_by: str, loaded_by: 
 def test_on_one_rank(tmp_path: Path, kind: str, saved_by: str) -> None:
     run_ranks(2, _run, "save", str(tmp_path), saved_by, kind)
     run_ranks(1, _run, "load", str(tmp_path), "cairn", kind)
-    assert _differences(_together(_all(tmp_path, "save", 2)), _all(tmp_path, "load", 1)[0]) == []
+    assert differences(_together(_all(tmp_path, "save", 2)), _all(tmp_path, "load", 1)[0]) == []

@@ -150,10 +150,10 @@ def test_a_save_of_single_ranks_takes_the_place_of_one_of_all(first: str, own: b
 
 def test_until_every_rank_has_saved_the_old_one_loads(tmp_path: Path) -> None:
     run_ranks(2, _save, str(tmp_path), "cairn", 1, True)
-    engine = cairn._engine.Writer(os.fspath(tmp_path), {})
-    engine.set_up("0" * 31 + "1", 0, 2, True, False)
-    engine.write([], lambda position: None)
-    engine.finish([], None, [([], b"")])
+    engine = cairn._engine.Writer({"files": cairn._engine.Files(cairn_dcp.FileSystemWriter(tmp_path).fs, tmp_path)})
+    engine.set_up(cairn._engine.WriterRole("0" * 31 + "1", 0, 2, True, False))
+    engine.write([], object(), object())
+    engine.finish([], None, [([], b"")], None)
     assert (tmp_path / "__0.metadata").exists()
     state = {"same": torch.zeros(4)}
     cairn_dcp.load(state, checkpoint_id=tmp_path, no_dist=True)

@@ -196,7 +196,7 @@ def test_nothing_is_run(tmp_path: Path, make: Any, way: Any) -> None:
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("way", [with_torchs_planner, through_fsspec, with_a_registry], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [with_torchs_planner], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("make", [in_planner_data, in_an_attribute, in_an_object, in_rank_local_metadata],
                          ids=lambda make: make.__name__)
 def test_without_safe_the_same_loads_run_it(tmp_path: Path, make: Any, way: Any) -> None:

@@ -42,6 +42,8 @@ from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_sa
 
 # Modules that are torch's own under cairn's name as well: `import cairn.torch.planner` gives torch's planner.
 for _name in (
+    "_nested_dict",
+    "_traverse",
     "api",
     "logger",
     "logging_handlers",

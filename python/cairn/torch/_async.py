@@ -1,19 +1,17 @@
 """Saves in the background.
 
 A native save is staged and written by the engine's own threads, one save after the other for each group, over
-a process group that nobody else talks on. A stager of the user's, or an open save, gets a Python thread.
+connections that nobody else talks on. A stager of the user's, or an open save, gets a Python thread.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any, Callable
 
 import torch.distributed as dist
@@ -23,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType,
 from .. import _engine
 from . import _dist, _native, _tensors, _ways
 from ._errors import as_checkpoint_exception
-from ._group import Exchange, timeout_of
+from ._group import connect
 from ._report import reporting
 from ._saving import _save_state_dict, _stateful_to_state_dict
 from ._stateful import Failed, made
@@ -43,23 +41,29 @@ class OverlappedStager:
 
 
 class _Background:
-    """What the background saves of the same ranks share: they are written one after the other."""
+    """What the background saves of one process group share: they are written one after the other, over connections of
+    their own, so that they never mix with a save or load of the training's thread."""
 
-    def __init__(self, process_group: Any, alone: bool) -> None:
-        # Connections of their own, so that collectives of the training never mix with those of a save.
-        self.process_group = None if alone else _private_group(process_group)
-        self.group = None if alone else _engine.Group(Exchange(self.process_group))
+    def __init__(self, group: Any | None) -> None:
+        self.group = group
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="cairn-async-save")
         self._last: Future[Any] | None = None  # of those that run in the pool
         self._savers: dict[bool, Any] = {}
 
-    def submit(self, save: Callable[[], Any]) -> Future[Any]:
+    def at_work(self) -> Callable[[], None]:
+        """From here on the others hear that this rank takes part, until what is returned is called."""
+        return (lambda: None) if self.group is None else self.group.at_work().end
+
+    def submit(self, save: Callable[[], Any], end: Callable[[], None]) -> Future[Any]:
         """A save with code of the caller's in it gets a thread of Python's."""
 
         def run() -> Any:
-            for saver in self._savers.values():
-                saver.drain()
-            return save()
+            try:
+                for saver in self._savers.values():
+                    saver.drain()
+                return save()
+            finally:
+                end()
 
         self._last = self._pool.submit(run)
         return self._last
@@ -80,45 +84,29 @@ class _Background:
             saver.guard()
 
 
-# By the ranks that save together: many groups of the same ranks share connections and threads. They end with the
-# world that they were made in.
-_backgrounds: dict[tuple[int, ...], _Background] = {}
-_world: Any = None
+_backgrounds = _dist.Connected(lambda group: _Background(connect(group)))
+_alone: _Background | None = None  # of those without a group
 _lock = threading.Lock()
 
 
 def _forget() -> None:
     """In a forked process: the threads of these saves are its parent's."""
-    global _backgrounds, _lock
-    _backgrounds, _lock = {}, threading.Lock()
+    global _alone, _lock
+    _alone, _lock = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
-def _private_group(process_group: Any) -> Any:
-    """The same ranks over connections of their own."""
-    group = process_group if process_group is not None else dist.group.WORLD
-    ranks = dist.get_process_group_ranks(group)
-    silence = timedelta(seconds=timeout_of(process_group))
-    return dist.new_group(ranks, timeout=silence, backend="gloo", use_local_synchronization=True)
-
-
 def _background(process_group: Any, alone: bool) -> _Background:
-    global _world
+    global _alone
     with _lock:
-        if alone:
-            ranks: tuple[int, ...] = ()
-        else:
-            if _world is None or _world() is not dist.group.WORLD:
-                for key in [key for key in _backgrounds if key]:
-                    del _backgrounds[key]
-                _world = weakref.ref(dist.group.WORLD)
-            group = process_group if process_group is not None else dist.group.WORLD
-            ranks = tuple(dist.get_process_group_ranks(group))
-        if ranks not in _backgrounds:
-            _backgrounds[ranks] = _Background(process_group, alone)
-        return _backgrounds[ranks]
+        if not alone:
+            shared: _Background = _backgrounds.of(process_group)
+            return shared
+        if _alone is None:
+            _alone = _Background(None)
+        return _alone
 
 
 @contextmanager
@@ -128,7 +116,7 @@ def guard() -> Iterator[None]:
     >>> with cairn.torch.guard():
     ...     optimizer.step()
     """
-    for background in list(_backgrounds.values()):
+    for background in [*_backgrounds.all(), *([] if _alone is None else [_alone])]:
         background.guard()
     yield
 
@@ -166,6 +154,7 @@ def start(
         else:
             stager = owned = DefaultStager(StagingOptions(False, False, False, False))
     background = _background(process_group, no_dist)
+    end = background.at_work()
 
     def stage() -> Any:
         if isinstance(state_dict, Failed):
@@ -177,7 +166,7 @@ def start(
         return _save_state_dict(
             state,
             writer,
-            background.process_group,
+            background.group,
             no_dist=no_dist,
             planner=planner,
             use_collectives=use_collectives,
@@ -188,7 +177,7 @@ def start(
         if owned is not None:
             owned.close()
         raise staged.error
-    uploaded = background.submit(run)
+    uploaded = background.submit(run, end)
     if owned is not None:
         uploaded.add_done_callback(lambda _: owned.close())
     if isinstance(staged, Failed):
@@ -221,28 +210,37 @@ def _start_native(
     use_collectives: bool,
     overlapped: bool,
 ) -> Future[Any] | AsyncSaveResponse:
-    saver = _background(process_group, no_dist).saver(overlapped)
-    path = os.fspath(writer.path)
-    options = {**writer.engine_options(), "use_collectives": use_collectives}
+    background = _background(process_group, no_dist)
+    saver = background.saver(overlapped)
+    path, where = os.fspath(writer.path), writer.engine_path()
+    options, state_dict = _native.options_of(writer, state_dict, no_dist)
+    options["use_collectives"] = use_collectives
     if not no_dist:
         options["deadline"] = _dist.DEADLINE
-    prepared = _native.prepare(state_dict, planner, alone=no_dist)
-    engine = _native.engine_planner(planner, prepared, process_group, no_dist, use_collectives, may_cache=False)
-    with as_checkpoint_exception("stage"):
-        pending = saver.save(prepared.state, engine, path, _tensors.encode, prepared.resolve, options)
     staged: Future[Any] = Future()
     saved: Future[Any] = Future()
     staged.set_running_or_notify_cancel()
     saved.set_running_or_notify_cancel()
-
-    # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
-    threading.Thread(target=_wait, args=(pending, writer, path, staged, saved), name="cairn-async-save").start()
+    end = background.at_work()
+    try:
+        prepared = _native.prepare(state_dict, planner, alone=no_dist)
+        engine = _native.engine_planner(planner, prepared, process_group, no_dist, use_collectives, may_cache=False)
+        with as_checkpoint_exception("stage"):
+            pending = saver.save(prepared.state, engine, where, _tensors.encode, prepared.resolve, options)
+        # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
+        waiting = (pending, writer, path, staged, saved, end)
+        threading.Thread(target=_wait, args=waiting, name="cairn-async-save").start()
+    except BaseException:
+        end()
+        raise
     if prepared.error is not None:
         raise prepared.error  # the other ranks hear of it from the save
     return AsyncSaveResponse(staging_completion=staged, upload_completion=saved) if overlapped else saved
 
 
-def _wait(pending: Any, writer: Any, path: str, staged: Future[Any], saved: Future[Any]) -> None:
+def _wait(
+    pending: Any, writer: Any, path: str, staged: Future[Any], saved: Future[Any], end: Callable[[], None]
+) -> None:
     try:
         with reporting("async_save", path) as report, as_checkpoint_exception("write"):
             report["way"] = "native"
@@ -255,3 +253,5 @@ def _wait(pending: Any, writer: Any, path: str, staged: Future[Any], saved: Futu
         saved.set_exception(error)
     else:
         saved.set_result(metadata)
+    finally:
+        end()

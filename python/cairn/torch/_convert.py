@@ -17,7 +17,6 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, ReadItem, WriteItem, WriteItemType
 
 from .._errors import error
 
@@ -74,6 +73,14 @@ def from_place(index: MetadataIndex, place: _StorageInfo) -> tuple[Any, ...]:
     return (index.fqn, offset, index.index, place.relative_path, place.offset, place.length, transforms)
 
 
+def from_results(results: list[list[Any]]) -> tuple[list[tuple[Any, bytes]], bytes | None]:
+    """(what each rank wrote and its checksums, or a pickle of places that are of somebody's own kind)."""
+    if all(isinstance(each.storage_data, _StorageInfo) for rank in results for each in rank):
+        rows = [[from_place(each.index, each.storage_data) for each in rank] for rank in results]
+        return [(row, getattr(rank, "attachment", b"")) for row, rank in zip(rows, results)], None
+    return [], pickle.dumps({each.index: each.storage_data for rank in results for each in rank}, protocol=2)
+
+
 _FIELDS = {field.name for field in dataclasses.fields(Metadata)}
 
 
@@ -108,29 +115,3 @@ def from_metadata(metadata: Metadata) -> tuple[list[tuple[Any, ...]], Any, dict[
     )
     extra = {name: pickle.dumps(each, protocol=2) for name, each in vars(metadata).items() if name not in _FIELDS}
     return entries, data if data is None or is_paths else pickle.dumps(data, protocol=2), extra
-
-
-def from_write_item(item: WriteItem) -> tuple[Any, ...]:
-    offset = None if item.index.offset is None else tuple(item.index.offset)
-    data = item.tensor_data
-    if data is None:
-        return (item.index.fqn, offset, WriteItemType.BYTE_IO.value, None, None, None, None)
-    dtype = str(data.properties.dtype).removeprefix("torch.")
-    box = (tuple(data.chunk.offsets), tuple(data.chunk.sizes))
-    return (item.index.fqn, offset, item.type.value, dtype, tuple(data.size), *box)
-
-
-def from_read_item(item: ReadItem) -> tuple[Any, ...]:
-    def offset(index: MetadataIndex) -> Any:
-        return None if index.offset is None else tuple(index.offset)
-
-    return (
-        LoadItemType.TENSOR.value if item.type == LoadItemType.TENSOR else LoadItemType.BYTE_IO.value,
-        item.dest_index.fqn,
-        offset(item.dest_index),
-        tuple(item.dest_offsets),
-        item.storage_index.fqn,
-        offset(item.storage_index),
-        tuple(item.storage_offsets),
-        tuple(item.lengths),
-    )

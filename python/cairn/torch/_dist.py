@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
 
 from .. import _engine
-from ._group import Exchange
+from ._group import connect
 
 # Seconds for a whole save or load. How long a rank may be silent is the process group's time-out.
 DEADLINE = 24 * 3600.0
 
-_groups: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+class Connected:
+    """What is made once for each process group, by all of its ranks, and given back when the group goes."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        os.register_at_fork(after_in_child=self._made.clear)
+
+    def of(self, process_group: Any | None) -> Any:
+        group = process_group if process_group is not None else dist.group.WORLD
+        # Who destroyed a group may still hold it; so may what was made in an earlier world.
+        alive = dist.distributed_c10d._world.pg_map
+        for gone in [each for each in self._made if each not in alive and each is not group]:
+            del self._made[gone]
+        if group not in self._made:
+            self._made[group] = self._make(group)
+        return self._made[group]
+
+    def all(self) -> list[Any]:
+        return list(self._made.values())
+
+
+_groups = Connected(connect)
 
 
 def is_alone(no_dist: bool, operation: str) -> bool:
@@ -32,10 +58,18 @@ def is_alone(no_dist: bool, operation: str) -> bool:
 
 def engine_group(process_group: Any | None) -> Any:
     """The engine's view of a process group, the same for every call: its exchanges are counted."""
-    group = process_group if process_group is not None else dist.group.WORLD
-    if group not in _groups:
-        _groups[group] = _engine.Group(Exchange(process_group))
-    return _groups[group]
+    return process_group if isinstance(process_group, _engine.Group) else _groups.of(process_group)
+
+
+@contextmanager
+def at_work(group: Any | None) -> Iterator[None]:
+    """Around what a rank does for a save or load before and after the engine: the others wait for it."""
+    working = None if group is None else group.at_work()
+    try:
+        yield
+    finally:
+        if working is not None:
+            working.end()
 
 
 def options_of(no_dist: bool, process_group: Any | None) -> tuple[Any | None, dict[str, Any]]:
@@ -50,4 +84,4 @@ def takes_kwargs(method: Any) -> bool:
 
 def rank_in(process_group: Any | None) -> int:
     """This process's rank in the group, from 0, as the engine counts."""
-    return dist.get_rank(process_group)
+    return process_group.rank if isinstance(process_group, _engine.Group) else dist.get_rank(process_group)

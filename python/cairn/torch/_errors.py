@@ -10,8 +10,6 @@ from typing import Any
 from torch.distributed.checkpoint.api import CheckpointException, _wrap_exception
 
 from .. import Error
-from .._errors import encode
-from .._errors import error as made_error
 
 
 class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `failures` is torch's
@@ -37,19 +35,6 @@ class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `fai
 def _wrapped(error: Error) -> Any:
     """As torch keeps failures: an exception, and where it was raised. It comes from the ranks of this very job."""
     return pickle.loads(error.cause) if error.cause else _wrap_exception(error)
-
-
-def agree(group: Any | None, step: str, error: BaseException | None, seconds: float) -> None:
-    """All ranks raise what any of them failed with; all of them call it."""
-    failures = {} if error is None else {0: _wrap_exception(error)}
-    if group is not None:
-        with as_checkpoint_exception(step):
-            told = group.all_gather(b"" if error is None else encode(error), seconds)
-        failures = {rank: pickle.loads(each) for rank, each in enumerate(told) if each}
-    if failures:
-        rank, (first, _) = next(iter(failures.items()))
-        text = f"step '{step}' failed on rank {rank}: {type(first).__qualname__}: {first}"
-        raise CheckpointError(made_error("invalid_argument", text), step, failures) from error
 
 
 @contextmanager

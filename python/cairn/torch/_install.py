@@ -17,8 +17,6 @@ logger = logging.getLogger("cairn")
 _TORCH = "torch.distributed.checkpoint"
 # A module of torch's, and cairn's of the same name. What cairn's has of cairn's goes into torch's.
 _MODULES = (
-    "_dedup_save_plans",
-    "_dedup_tensors",
     "planner_helpers",
     "default_planner",
     "filesystem",
@@ -52,18 +50,22 @@ def install(*, safe: bool = False) -> None:
     if _changed:
         return
     replaced: dict[int, Any] = {}
-    for name in _MODULES:
-        _install_module(name, replaced)
+    # All of them first: classes of torch's must derive from torch's own, and cairn's from those.
+    pairs = [pair for name in _MODULES if (pair := _imported(name))]
+    for theirs, ours in pairs:
+        _install_module(theirs, ours, replaced)
     _replace_elsewhere(replaced)
 
 
-def _install_module(name: str, replaced: dict[int, Any]) -> None:
+def _imported(name: str) -> tuple[ModuleType, ModuleType] | None:
     try:
-        theirs = importlib.import_module(f"{_TORCH}.{name}")
-        ours = importlib.import_module(f"cairn.torch.{name}")
+        return importlib.import_module(f"{_TORCH}.{name}"), importlib.import_module(f"cairn.torch.{name}")
     except ImportError as error:
         logger.warning("cairn leaves %s.%s alone: %s", _TORCH, name, error)
-        return
+        return None
+
+
+def _install_module(theirs: ModuleType, ours: ModuleType, replaced: dict[int, Any]) -> None:
     for key, value in vars(ours).items():
         own = callable(value) and str(getattr(value, "__module__", "")).startswith("cairn.torch.")
         if not own or key not in vars(theirs):

@@ -11,9 +11,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
 from .. import _engine
-from . import _convert, _dist, _objects, _progress, _streams, _tensors, _ways, planner_helpers
-from ._errors import agree, as_checkpoint_exception
-from ._local_files import read_file
+from . import _convert, _dist, _objects, _progress, _tensors, _ways, planner_helpers
+from ._errors import as_checkpoint_exception
 from ._stateful import Failed, made
 from .filesystem import FileSystemReader
 
@@ -64,26 +63,32 @@ class LazyMetadata(Metadata):
     checkpoint, and an error when that is no longer the one of `save_id`.
     """
 
-    def __init__(self, path: str, save_id: str | None = None, engine: Any | None = None, rank: int = 0) -> None:
-        _fields(self).update(path=path, save_id=save_id, engine=engine, rank=rank)
+    def __init__(self, storage: Any, save_id: str | None = None, engine: Any | None = None, rank: int = 0) -> None:
+        # Where the storage leads now: it may be used for the next save before somebody looks.
+        _fields(self).update(fs=storage.fs, path=storage.path, save_id=save_id, engine=engine, rank=rank)
 
     def _become(self) -> Metadata:
         known = _fields(self)
-        engine = known["engine"] or self._read(known["path"], known["save_id"], known["rank"])
-        description = os.path.join(known["path"], ".metadata")
-        unpickle = _objects.unpickler(lambda: read_file(description))
-        made = vars(_convert.to_metadata(engine, unpickle))
+        engine = known["engine"] or self._read(known)
+        made = vars(_convert.to_metadata(engine, _objects.unpickler(lambda: self._bytes(known))))
         known.clear()
         known.update(made)
         self.__class__ = Metadata  # type: ignore[assignment]
         return self
 
     @staticmethod
-    def _read(path: str, save_id: str | None, rank: int) -> Any:
-        engine = _engine.Reader(path, not _objects.is_safe()).metadata(rank)
-        if save_id not in (None, engine.save_id):
-            raise RuntimeError(f"the checkpoint in {path} has been replaced since this save")
+    def _read(known: dict[str, Any]) -> Any:
+        files = _engine.Files(known["fs"], known["path"], follow_links=not _objects.is_safe())
+        engine = _engine.Reader({"files": files}).metadata(known["rank"])
+        if known["save_id"] not in (None, engine.save_id):
+            raise RuntimeError(f"the checkpoint in {known['path']} has been replaced since this save")
         return engine
+
+    @staticmethod
+    def _bytes(known: dict[str, Any]) -> bytes:
+        with known["fs"].create_stream(known["fs"].concat_path(known["path"], ".metadata"), "rb") as stream:
+            read: bytes = stream.read()
+            return read
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -129,26 +134,32 @@ def save(
     report: dict[str, Any],
 ) -> Metadata:
     path = os.fspath(writer.path)
-    options: Any = {
-        **writer.engine_options(),
-        **_progress.engine_options(),
-        "coordinator_rank": coordinator_rank,
-        "use_collectives": use_collectives,
-    }
+    options, state_dict = options_of(writer, state_dict, no_dist)
+    options.update(_progress.engine_options())
+    options.update(coordinator_rank=coordinator_rank, use_collectives=use_collectives)
     group, about = _dist.options_of(no_dist, process_group)
     options.update(about)
-    prepared = prepare(state_dict, planner, alone=no_dist)
+    with _dist.at_work(group):
+        prepared = prepare(state_dict, planner, alone=no_dist)
     engine = engine_planner(planner, prepared, process_group, no_dist, use_collectives)
     with as_checkpoint_exception("write"):
-        saved = _engine.save(prepared.state, engine, path, group, _tensors.encode, prepared.resolve, options)
+        saved = _engine.save(
+            prepared.state, engine, writer.engine_path(), group, _tensors.encode, prepared.resolve, options
+        )
     return finished(writer, path, saved, report)
+
+
+def options_of(storage: Any, state_dict: Any, alone: bool) -> tuple[Any, Any]:
+    """(what the engine is told of the storage, the state). Who cannot reach the storage has no state: all hear why."""
+    options = made(storage.engine_options, alone)
+    return ({}, options) if isinstance(options, Failed) else (options, state_dict)
 
 
 def finished(writer: Any, path: str, saved: Any, report: dict[str, Any]) -> Metadata:
     writer.save_id = saved["save_id"]
     metadata = saved.pop("metadata")
     report.update(saved)
-    return LazyMetadata(path, saved["save_id"], metadata)
+    return LazyMetadata(writer, saved["save_id"], metadata)
 
 
 def prepare(state_dict: Any, planner: Any | None, alone: bool) -> Prepared:
@@ -178,7 +189,7 @@ def _hooks_of(planner: Any, state_dict: dict[str, Any]) -> Any:
         whole = planner.lookup_object(MetadataIndex(fqn, torch.Size(offsets)))
         piece = _piece(whole, offsets, sizes)
         item = _tensor_item(fqn, offsets, sizes, piece, whole)
-        return _streams.as_planned(item, planner.transform_object(item, piece))
+        return _tensors.as_planned(item, planner.transform_object(item, piece))
 
     return resolve
 
@@ -211,7 +222,6 @@ def load(
     """Fills the tensors of the state in place and replaces its objects. What fails on one rank fails on all."""
     options: Any = {
         "coordinator_rank": coordinator_rank,
-        "follow_links": not _objects.is_safe(),  # as torch does, unless the checkpoint is a stranger's
         **_progress.engine_options(),
     }
     flatten = True
@@ -220,8 +230,9 @@ def load(
         options.update(allow_partial=planner.allow_partial_load, flatten=flatten)
     group, about = _dist.options_of(no_dist, process_group)
     options.update(about)
-    options.update(reader.engine_options())
-    path = os.fspath(reader.path)
+    reading, state_dict = options_of(reader, state_dict, no_dist)
+    options.update(reading)
+    path = reader.engine_path()
     destinations = _tensors.Destinations()
 
     def make() -> Any:
@@ -231,21 +242,20 @@ def load(
         _tensors.wait_for_streams()
         return _engine.State(state_dict, destinations, destinations, flatten)
 
-    state = made(make, alone=no_dist)
+    with _dist.at_work(group):
+        state = made(make, alone=no_dist)
     failure = state.error if isinstance(state, Failed) else None
     if failure is not None:
         state = _engine.State({}, destinations, None)
-    with as_checkpoint_exception("read"):
-        read, archives = _engine.load(state, path, group, options, failure)
 
-    def bring_home() -> None:
+    def bring_home(archives: dict[str, bytes]) -> None:
         objects = {name: _objects.decode(archive) for name, archive in archives.items()}
         destinations.fill(objects)
         for name, value in objects.items():
             state.put(name, value)
 
-    brought = made(bring_home, alone=False)
-    agree(group, "read", brought.error if isinstance(brought, Failed) else None, _dist.DEADLINE)
+    with as_checkpoint_exception("read"):
+        read = _engine.load(state, path, group, options, failure, bring_home)
     if planner is not None and type(reader) is FileSystemReader:
-        planner.metadata = LazyMetadata(path, rank=0 if no_dist else _dist.rank_in(process_group))
+        planner.metadata = LazyMetadata(reader, rank=0 if no_dist else _dist.rank_in(process_group))
     report.update(read)

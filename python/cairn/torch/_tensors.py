@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
+from torch.distributed.checkpoint import planner_helpers
 from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.utils import find_state_dict_object
+from torch.distributed.checkpoint.utils import find_tensor_shard
 
 from . import _objects
 
@@ -50,11 +51,6 @@ def place_of_dtensor(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return _places[key]
 
 
-def has_hooks(value: Any) -> bool:
-    """Whether it says itself how it is cut (LocalShardsWrapper, or a class of the user's)."""
-    return hasattr(value, "__create_chunk_list__") and hasattr(value, "__get_tensor_shard__")
-
-
 def refuse_partial(tensor: Any, name: str) -> None:
     """A DTensor whose ranks hold addends has no value until they are added up."""
     if any(placement.is_partial() for placement in tensor.placements):
@@ -71,20 +67,33 @@ def pieces_of(value: Any, name: str) -> tuple[tuple[int, ...], list[Piece]] | No
     """
     if DTensor is not None and isinstance(value, DTensor):
         refuse_partial(value, name)
-        local = value._local_tensor
         if value.device_mesh.get_coordinate() is None:
             return tuple(value.shape), []
-        if has_hooks(local):
-            return tuple(value.shape), _hooked(local, name)
-        sizes, offsets = place_of_dtensor(value)
-        return tuple(value.shape), [Piece(offsets, sizes, local)]
-    if isinstance(value, ShardedTensor):
+        local = value._local_tensor
+        if not hasattr(local, "__create_chunk_list__"):
+            sizes, offsets = place_of_dtensor(value)
+            return tuple(value.shape), [Piece(offsets, sizes, local)]
+    elif isinstance(value, ShardedTensor):
         return tuple(value.metadata().size), _shards(value, (0,) * len(value.metadata().size))
-    if has_hooks(value):
-        return tuple(value.size()), _hooked(value, name)
+    elif not _says_how_it_is_cut(value):
+        return None
+    chunks = planner_helpers._create_chunk_list(value)
+    return tuple(getattr(value, "global_shape", None) or value.size()), [
+        Piece(tuple(chunk.offsets), tuple(chunk.sizes), _found(value, MetadataIndex(name, chunk.offsets, position)))
+        for position, chunk in enumerate(chunks)
+    ]
+
+
+def _says_how_it_is_cut(value: Any) -> bool:
+    """By torch's protocols: LocalShardsWrapper does, or a class of the user's."""
     if CheckpointableTensor is not None and isinstance(value, CheckpointableTensor):
-        return tuple(value.global_shape), _slices(value)
-    return None
+        return True
+    return hasattr(value, "__create_chunk_list__") and hasattr(value, "__get_tensor_shard__")
+
+
+def _found(value: Any, index: MetadataIndex) -> torch.Tensor:
+    found: torch.Tensor = find_tensor_shard(value, index)
+    return found.detach()
 
 
 def written_pieces_of(value: Any, name: str) -> tuple[tuple[int, ...], list[Piece]] | None:
@@ -95,15 +104,9 @@ def written_pieces_of(value: Any, name: str) -> tuple[tuple[int, ...], list[Piec
     items = [item for item in value.__create_write_items__(name, value) if item.tensor_data is not None]
     if not items:
         return None
-    found = [
-        Piece(
-            tuple(item.tensor_data.chunk.offsets),
-            tuple(item.tensor_data.chunk.sizes),
-            find_state_dict_object({name: value}, item.index),
-        )
-        for item in items
-    ]
-    return tuple(items[0].tensor_data.size), found
+    chunks = [(item.tensor_data.chunk, item.index) for item in items]
+    pieces = [Piece(tuple(chunk.offsets), tuple(chunk.sizes), _found(value, index)) for chunk, index in chunks]
+    return tuple(items[0].tensor_data.size), pieces
 
 
 def _shards(value: ShardedTensor, begin: tuple[int, ...]) -> list[Piece]:
@@ -115,25 +118,6 @@ def _shards(value: ShardedTensor, begin: tuple[int, ...]) -> list[Piece]:
             found.extend(_shards(shard.tensor, offsets))
         else:
             found.append(Piece(offsets, tuple(shard.metadata.shard_sizes), shard.tensor))
-    return found
-
-
-def _hooked(value: Any, name: str) -> list[Piece]:
-    found = []
-    for position, chunk in enumerate(value.__create_chunk_list__()):
-        offsets = torch.Size(chunk.offsets)
-        tensor = value.__get_tensor_shard__(MetadataIndex(name, offsets, position))
-        found.append(Piece(tuple(chunk.offsets), tuple(chunk.sizes), tensor))
-    return found
-
-
-def _slices(value: Any) -> list[Piece]:
-    found = []
-    for begin, local, sizes in zip(value.global_offsets, value.local_offsets, value.local_sizes):
-        part = value
-        for dim, (at, length) in enumerate(zip(local, sizes)):
-            part = part.narrow(dim, at, length)
-        found.append(Piece(tuple(begin), tuple(sizes), part.detach()))
     return found
 
 
@@ -194,6 +178,17 @@ def encode(value: Any) -> bytes:
         if value.layout is torch.strided and value.untyped_storage().size() != value.numel() * value.itemsize:
             value = value.clone()
     return _objects.encode(value)
+
+
+def as_planned(item: Any, data: Any) -> Any:
+    """What a planner resolved for an item, as the engine can read it; an archive, when it is not what was planned."""
+    if not isinstance(data, torch.Tensor):
+        raise TypeError(f"tensor {item.index.fqn!r}: the planner resolved a {type(data).__qualname__} for it")
+    plain = plain_copy(data.detach())
+    planned = item.tensor_data
+    if plain is not None and plain.dtype == planned.properties.dtype and plain.size() == planned.chunk.sizes:
+        return plain
+    return encode(data)
 
 
 class Destinations:

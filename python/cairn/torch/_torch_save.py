@@ -52,6 +52,9 @@ class BroadcastingTorchSaveReader(StorageReader):
     def why_open(self) -> str | None:
         return None
 
+    def engine_path(self) -> str:
+        return self.path
+
     def engine_options(self) -> dict[str, Any]:
         return {
             "torch_save": "every rank" if self.direct else "coordinator",
@@ -70,8 +73,8 @@ class BroadcastingTorchSaveReader(StorageReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
 
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
+    def prepare_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
+        return global_plan
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         for item, value in zip(plan.items, self._values(plan.items)):
@@ -118,16 +121,9 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     def _read(self, items: list[ReadItem]) -> list[Any]:
         reader = _engine.torch_save_reader(self.path)
-        stored: dict[str, Any] = _convert.to_metadata(reader.metadata()).state_dict_metadata
-        made: dict[int, torch.Tensor] = {}
-
-        def memory(position: int) -> torch.Tensor:
-            item = items[position]
-            made[position] = torch.empty(item.lengths, dtype=stored[item.storage_index.fqn].properties.dtype)
-            return made[position]
-
-        archives = reader.read([_convert.from_read_item(item) for item in items], memory, lambda position: None)
-        return [archives[i] if item.type == LoadItemType.BYTE_IO else made[i] for i, item in enumerate(items)]
+        found = _Found(_convert.to_metadata(reader.metadata()).state_dict_metadata)
+        reader.read(items, found)
+        return [found.values[id(item)] for item in items]
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         self.checkpoint_id = checkpoint_id
@@ -135,6 +131,25 @@ class BroadcastingTorchSaveReader(StorageReader):
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return is_file(checkpoint_id)
+
+
+class _Found:
+    """Keeps what a reader reads: tensors, or the bytes of an archive, by item."""
+
+    def __init__(self, stored: dict[str, Any]) -> None:
+        self.stored = stored
+        self.values: dict[int, Any] = {}
+
+    def resolve_tensor(self, item: ReadItem) -> torch.Tensor:
+        made = torch.empty(item.lengths, dtype=self.stored[item.storage_index.fqn].properties.dtype)
+        self.values[id(item)] = made
+        return made
+
+    def commit_tensor(self, item: ReadItem, tensor: torch.Tensor) -> None:
+        pass
+
+    def load_bytes(self, item: ReadItem, value: io.BytesIO) -> None:
+        self.values[id(item)] = value.getvalue()
 
 
 class DynamicMetaLoadPlanner(DefaultLoadPlanner):

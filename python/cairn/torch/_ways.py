@@ -1,4 +1,4 @@
-"""Which way a save or load goes: native, when planner and storage are cairn's as they stand, or open."""
+"""Which way a save or load goes: native, when planner and storage are cairn's in all that matters, or open."""
 
 from __future__ import annotations
 
@@ -19,6 +19,34 @@ _STEPS_OF_SAVING = {
     "_dedup_save_plans",
     "_create_global_plan",
 }
+_STEPS_OF_LOADING = {
+    "set_up_planner",
+    "create_local_plan",
+    "create_global_plan",
+    "finish_plan",
+    "load_bytes",
+    "resolve_tensor",
+    "commit_tensor",
+    "lookup_tensor",
+    "transform_tensor",
+}
+_STEPS_OF_WRITING = {
+    "set_up_storage_writer",
+    "storage_meta",
+    "prepare_local_plan",
+    "prepare_global_plan",
+    "write_data",
+    "_write_data",
+    "finish",
+}
+_STEPS_OF_READING = {
+    "read_metadata",
+    "set_up_storage_reader",
+    "prepare_local_plan",
+    "prepare_global_plan",
+    "read_data",
+    "_slice_file",
+}
 
 
 def overridden(value: Any, base: type, names: set[str]) -> list[str]:
@@ -27,16 +55,19 @@ def overridden(value: Any, base: type, names: set[str]) -> list[str]:
     return sorted(found + [name for name in names if name in getattr(value, "__dict__", {})])
 
 
+def _why(value: Any, base: type, steps: set[str], what: str) -> str | None:
+    if not isinstance(value, base):
+        return f"the {what} is a {type(value).__qualname__}"
+    names = overridden(value, base, steps)
+    return f"{type(value).__qualname__} overrides {', '.join(names)}" if names else None
+
+
 def why_save_is_open(planner: Any, writer: Any) -> str | None:
     """None for a save that can be native."""
-    if planner is not None:
-        if not isinstance(planner, DefaultSavePlanner):
-            return f"the planner is a {type(planner).__qualname__}"
-        if names := overridden(planner, DefaultSavePlanner, _STEPS_OF_SAVING):
-            return f"{type(planner).__qualname__} overrides {', '.join(names)}"
-    if type(writer) is not FileSystemWriter:
-        return f"the storage writer is a {type(writer).__qualname__}"
-    return writer.why_open()
+    if planner is not None and (reason := _why(planner, DefaultSavePlanner, _STEPS_OF_SAVING, "planner")):
+        return reason
+    reason = _why(writer, FileSystemWriter, _STEPS_OF_WRITING, "storage writer")
+    return reason if reason is not None else writer.why_open()
 
 
 def save_hooks(planner: Any) -> bool:
@@ -44,13 +75,12 @@ def save_hooks(planner: Any) -> bool:
 
 
 def why_load_is_open(planner: Any, reader: Any) -> str | None:
-    # The engine knows what a file of torch.save holds and need not take the destination's word for it.
-    planners: tuple[type, ...] = (DefaultLoadPlanner, DynamicMetaLoadPlanner)
-    if type(reader) is not BroadcastingTorchSaveReader:
-        planners = planners[:1]
-    if planner is not None and type(planner) not in planners:
-        return f"the planner is a {type(planner).__qualname__}"
-    if type(reader) not in (FileSystemReader, BroadcastingTorchSaveReader):
-        return f"the storage reader is a {type(reader).__qualname__}"
-    reason: str | None = reader.why_open()
-    return reason
+    if type(reader) is BroadcastingTorchSaveReader:
+        # The engine knows what a file of torch.save holds and need not take the destination's word for it.
+        if planner is None or type(planner) is DynamicMetaLoadPlanner:
+            return None
+        return _why(planner, DefaultLoadPlanner, _STEPS_OF_LOADING, "planner")
+    if planner is not None and (reason := _why(planner, DefaultLoadPlanner, _STEPS_OF_LOADING, "planner")):
+        return reason
+    reason = _why(reader, FileSystemReader, _STEPS_OF_READING, "storage reader")
+    return reason if reason is not None else reader.why_open()

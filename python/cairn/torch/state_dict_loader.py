@@ -6,15 +6,14 @@ import os
 import warnings
 from typing import Any
 
-from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlanner
-from torch.distributed.checkpoint.utils import _api_bc_check, _DistWrapper, _profile
+from torch.distributed.checkpoint.utils import _api_bc_check, _profile
 
-from .. import Error
 from . import _dist, _native, _objects, _progress, _ways
 from ._errors import CheckpointError
-from ._report import logger, reporting
-from ._stateful import Failed, is_stateful, made
+from ._open import OpenLoad
+from ._report import reporting
+from ._stateful import is_stateful, made
 from ._storage_utils import _storage_setup
 from .default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner
 
@@ -86,7 +85,11 @@ def _load_state_dict_from_keys(
     storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
     state: dict[str, Any] = {}
     _load_state_dict(
-        state, storage_reader, process_group, no_dist=alone, planner=_EmptyStateDictLoadPlanner(keys=keys or None)
+        state,
+        storage_reader,
+        process_group,
+        no_dist=alone,
+        planner=_EmptyStateDictLoadPlanner({keys} if isinstance(keys, str) else keys or None),
     )
     return state
 
@@ -114,66 +117,4 @@ def _load_state_dict(
         report.update(way="open", because=reason)
         _objects.require_safe_reader(storage_reader)
         planner = planner if planner is not None else DefaultLoadPlanner()
-        _OpenLoad(state_dict, storage_reader, planner, process_group, coordinator_rank, no_dist).run()
-
-
-class _OpenLoad:
-    """A load whose planner or storage is the user's: their hooks are called in torch's order."""
-
-    def __init__(
-        self, state_dict: Any, reader: Any, planner: Any, process_group: Any, coordinator_rank: int, no_dist: bool
-    ) -> None:
-        self.state_dict = state_dict
-        self.reader = reader
-        self.planner = planner
-        self.ranks = _DistWrapper(process_group, not no_dist, coordinator_rank)
-        self.use_collectives = True
-
-    def run(self) -> None:
-        mine = self.ranks.reduce_scatter("plan", self._local_plan, self._global_plan)
-        self.ranks.all_gather("read", lambda: self._read(mine))
-
-    def _metadata(self) -> Metadata:
-        """The checkpoint's description, or this rank's own where nobody coordinated the save."""
-        try:
-            metadata: Metadata = self.reader.read_metadata()
-            return metadata
-        except Exception as error:  # noqa: BLE001 - a user's reader may raise anything
-            first = error
-        there_is_one = isinstance(first, Error) and first.code != "not_found"
-        if there_is_one or (isinstance(first, Error) and not _dist.takes_kwargs(self.reader.read_metadata)):
-            raise first  # it says more than that there is none
-        logger.info("Global metadata is not found. Falling back to rank local metadata.")
-        second: BaseException | None = None
-        if _dist.takes_kwargs(self.reader.read_metadata):
-            try:
-                metadata = self.reader.read_metadata(rank=self.ranks.rank)
-                self.use_collectives = False
-                return metadata
-            except Exception as error:  # noqa: BLE001
-                second = error
-        raise AssertionError(
-            f"metadata is None; global metadata read failed: {first!r}; rank local metadata read failed: {second!r}"
-        ) from first
-
-    def _local_plan(self) -> Any:
-        if isinstance(self.state_dict, Failed):
-            raise self.state_dict.error
-        is_coordinator = self.ranks.is_coordinator
-        metadata = self._metadata()
-        self.planner.set_up_planner(self.state_dict, metadata, is_coordinator)
-        set_up = self.reader.set_up_storage_reader
-        if _dist.takes_kwargs(set_up):
-            set_up(metadata, is_coordinator, rank=self.ranks.rank, use_collectives=self.use_collectives)
-        else:
-            set_up(metadata, is_coordinator)
-        return self.reader.prepare_local_plan(self.planner.create_local_plan())
-
-    def _global_plan(self, plans: list[Any]) -> list[Any]:
-        prepared: list[Any] = self.reader.prepare_global_plan(self.planner.create_global_plan(plans))
-        return prepared
-
-    def _read(self, mine: Any) -> None:
-        plan = self.planner.finish_plan(mine)
-        with _objects.guarded(self.planner):
-            self.reader.read_data(plan, self.planner).wait()
+        OpenLoad(state_dict, storage_reader, planner).run(process_group, coordinator_rank, no_dist)

@@ -1,7 +1,7 @@
 """Put first on PYTHONPATH by ../run.py, so that every process of a PyTorch test, spawned ones too, starts here.
 
 It opens the gates of tests that ask for GPUs but run on gloo as well (CAIRN_OPEN_GATES, a regular expression) and installs
-cairn.torch (CAIRN_CONFORMANCE=cairn). Both happen when torch imports the module concerned, because many of
+cairn.torch (CAIRN_CONFORMANCE=cairn), with subclasses of its planners and storages (=subclasses). Both happen when torch imports the module concerned, because many of
 these processes never import torch at all.
 """
 
@@ -43,6 +43,12 @@ def install_cairn(module):
     cairn.torch.install()
 
 
+def install_subclasses(module):
+    import subclasses
+
+    subclasses.install()
+
+
 class AfterImport(importlib.abc.MetaPathFinder):
     """Calls a function with a module right after it was imported."""
 
@@ -70,4 +76,6 @@ if os.environ.get("CAIRN_OPEN_GATES"):
     actions["torch.testing._internal.distributed._tensor.common_dtensor"] = open_dtensor_gates
 if os.environ.get("CAIRN_CONFORMANCE") == "cairn":
     actions["torch.distributed.checkpoint"] = install_cairn
+if os.environ.get("CAIRN_CONFORMANCE") == "subclasses":
+    actions["torch.distributed.checkpoint"] = install_subclasses
 sys.meta_path.insert(0, AfterImport(actions))

@@ -1,0 +1,82 @@
+// torch's items and results as the engine's, and the planners of Python's that stand behind finished plans.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "cairn/checkpoint_storage.h"
+#include "python.h"
+#include "state.h"
+
+namespace cairn::python {
+
+// The data of a finished plan's items, by a planner of Python's. Its hooks are called once for each item, one
+// at a time.
+// What they give is copied, unless it lies in the state's own tensors: the next call may use the memory
+// again.
+class HookedItems final : public SavePlanner {
+ public:
+  // `items` are torch's WriteItems; `encode(item, tensor)` gives the bytes of a tensor that the engine cannot
+  // read as it stands, or that is not what the item says, or one that it can.
+  HookedItems(nb::list items, nb::handle planner, nb::handle encode);
+
+  // Each with its position for a hint, so that it is known again.
+  const SavePlan& plan() const { return plan_; }
+  // torch's WriteResults, in the order of the items.
+  nb::list results_of(const WrittenData& data) const;
+
+  void set_up_planner(const StateDict&, const StorageMeta*, bool) override {}
+  SavePlan create_local_plan() override { return {}; }
+  GlobalSavePlan create_global_plan(std::vector<SavePlan>) override { return {}; }
+  SavePlan finish_plan(SavePlan central) override { return central; }
+  std::optional<std::string> resolve_archive(const WriteItem& item) override;
+  Value resolve_data(const WriteItem& item) override;
+
+ private:
+  nb::list items_;
+  nb::handle planner_, encode_;
+  SavePlan plan_;
+  LastingMemory lasting_;  // the state's
+  std::mutex mutex_;
+  std::unordered_map<std::int64_t, Tensor> made_;  // by position, until the writer asks for it
+};
+
+// Where the items of a finished plan go, by a planner of Python's; likewise.
+class HookedDestinations final : public LoadPlanner {
+ public:
+  HookedDestinations(nb::list items, nb::handle planner);
+
+  const LoadPlan& plan() const { return plan_; }
+  // Whether the items lie where `known` says, also by `places`: {MetadataIndex: _StorageInfo}, which may have
+  // been changed since.
+  bool lie_at(const Metadata& known, nb::handle places) const;
+  // With the GIL held, when all is read: the planner gets the objects.
+  void hand_over_objects();
+
+  void set_up_planner(StateDict&, const Metadata*, bool) override {}
+  LoadPlan create_local_plan() override { return {}; }
+  std::vector<LoadPlan> create_global_plan(std::vector<LoadPlan> all) override { return all; }
+  LoadPlan finish_plan(LoadPlan central) override { return central; }
+  void load_bytes(const ReadItem&, Value) override {}
+  std::string* resolve_bytes(const ReadItem& item) override;
+  bool load_archive(const ReadItem& item, std::string_view archive) override;
+  TensorView resolve_tensor(const ReadItem& item) override;
+  void commit_tensor(const ReadItem& item, const TensorView& tensor) override;
+
+ private:
+  struct Target {
+    nb::object tensor;  // the planner's
+    nb::object memory;  // which is read into: the same, if the engine can
+  };
+  nb::list items_;
+  nb::handle planner_;
+  LoadPlan plan_;
+  std::mutex mutex_;
+  std::unordered_map<std::int64_t, Target> targets_;
+  std::unordered_map<std::int64_t, std::string> archives_;
+};
+
+}  // namespace cairn::python

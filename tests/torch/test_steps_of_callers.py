@@ -1,0 +1,98 @@
+"""Saves and loads with code of the caller's in them: the engine's steps call it, in the thread of whoever saves."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import cairn.torch as dcp
+
+STATE = {"a": torch.arange(12.0).view(3, 4), "b": {"c": torch.ones(3), "step": 7}}
+
+
+class Watched(dcp.DefaultSavePlanner):
+    """Says in which thread its steps are called, and fails in one of them."""
+
+    def __init__(self, fails_in: str = "", error: BaseException | None = None) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, threading.Thread]] = []
+        self.fails_in = fails_in
+        self.error = error
+
+    def _called(self, name: str) -> None:
+        self.calls.append((name, threading.current_thread()))
+        if name == self.fails_in and self.error is not None:
+            raise self.error
+
+    def set_up_planner(self, *args, **kwargs):
+        self._called("set_up_planner")
+        super().set_up_planner(*args, **kwargs)
+
+    def create_local_plan(self):
+        self._called("create_local_plan")
+        return super().create_local_plan()
+
+    def create_global_plan(self, all_plans):
+        self._called("create_global_plan")
+        return super().create_global_plan(all_plans)
+
+    def finish_plan(self, new_plan):
+        self._called("finish_plan")
+        return super().finish_plan(new_plan)
+
+
+STEPS = ["set_up_planner", "create_local_plan", "create_global_plan", "finish_plan"]
+
+
+def loaded(path: Path) -> dict:
+    state = {"a": torch.zeros(3, 4), "b": {"c": torch.zeros(3), "step": 0}}
+    dcp.load(state, checkpoint_id=path)
+    return state
+
+
+def test_steps_run_where_the_caller_is_in_order(tmp_path: Path) -> None:
+    planner = Watched()
+    dcp.save(STATE, checkpoint_id=tmp_path, planner=planner)
+    assert [name for name, _ in planner.calls] == STEPS
+    assert {thread for _, thread in planner.calls} == {threading.current_thread()}
+    assert torch.equal(loaded(tmp_path)["a"], STATE["a"])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_a_step_raises_is_kept(tmp_path: Path, step: str) -> None:
+    dcp.save(STATE, checkpoint_id=tmp_path)
+    with pytest.raises(dcp.CheckpointException) as caught:
+        dcp.save({**STATE, "a": STATE["a"] + 1}, checkpoint_id=tmp_path, planner=Watched(step, KeyError("mine")))
+    error, _ = caught.value.failures[0]
+    assert type(error) is KeyError
+    assert error.args == ("mine",)
+    assert torch.equal(loaded(tmp_path)["a"], STATE["a"])
+
+
+def test_an_interrupt_in_a_step_is_an_interrupt(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        dcp.save(STATE, checkpoint_id=tmp_path, planner=Watched("finish_plan", KeyboardInterrupt()))
+    assert not (tmp_path / ".metadata").exists()
+
+
+class Scratch(dcp.DefaultSavePlanner):
+    """Gives every tensor in the same memory."""
+
+    memory = torch.empty(4096)
+
+    def create_local_plan(self):  # a step of its own: the hooks are called for a plan of Python's
+        return super().create_local_plan()
+
+    def transform_object(self, write_item, object):
+        made = super().transform_object(write_item, object)
+        return self.memory.copy_(made) if isinstance(made, torch.Tensor) else made
+
+
+def test_a_hook_may_use_its_memory_again(tmp_path: Path) -> None:
+    state = {str(i): torch.full((4096,), float(i)) for i in range(200)}
+    writer = dcp.FileSystemWriter(tmp_path, thread_count=8)
+    dcp.save(state, storage_writer=writer, planner=Scratch())
+    read = {name: torch.zeros(4096) for name in state}
+    dcp.load(read, checkpoint_id=tmp_path)
+    assert all(torch.equal(read[name], state[name]) for name in state)
