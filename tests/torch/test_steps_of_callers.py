@@ -8,6 +8,8 @@ import torch
 
 import cairn.torch as dcp
 
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 STATE = {"a": torch.arange(12.0).view(3, 4), "b": {"c": torch.ones(3), "step": 7}}
 
 

@@ -95,7 +95,10 @@ class HuggingFaceStorageWriter(FileSystemWriter, _Writer):
         _hf_utils.offer_safetensors()
         count = data.get("shard_count", shard or 1)
         self._set_up_hf(mapping, shard is not None, (shard or 1) - 1, max(count, shard or 1))
-        return done(self._write_by_engine(plan, planner))
+        written = self._write_by_engine(plan, planner)
+        for each in written:
+            each.storage_data.offset = 0  # as torch says: a tensor is found by its name
+        return done(written)
 
     def _set_up_hf(self, mapping: dict[str, int] | None, sharded: bool, rank: int, count: int) -> None:
         options: _engine.WriteOptions = {"files_per_rank": self.thread_count if self.thread_count > 1 else 0}
