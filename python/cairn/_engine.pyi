@@ -120,6 +120,7 @@ class ReadReport(TypedDict):
     read: int
     verified: int
     unverified: int
+    restarts: int
 
 class FileRow(TypedDict):
     file: str

@@ -41,7 +41,9 @@ nb::tuple load_now(TorchState& state, const std::filesystem::path& path, std::op
   StateDict values = state.flat();
   LoadResult result;
   run_interruptibly([&] { result = load(values, path.string(), load_options); }, cancelled);
+  log_warnings(result.warnings);
   nb::dict report;
+  report["restarts"] = result.read.restarts;
   report["needed"] = result.read.needed;
   report["read"] = result.read.read;
   report["verified"] = result.read.verified;
