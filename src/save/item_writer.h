@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cairn/limits.h"
 #include "cairn/plan.h"
 #include "cairn/planner.h"
 #include "device/device_reader.h"
@@ -20,6 +21,7 @@ struct ItemOptions {
   std::vector<std::string> transforms;  // "zstd"
   LazyDriver* devices = nullptr;        // borrowed; null: tensors are in the CPU's memory
   RingOptions ring = {};                // through which tensors of devices pass
+  Limits limits = {};                   // of those who will read objects
 };
 
 // Used by one thread at a time; the stream, the planner and the pace are borrowed.
@@ -47,6 +49,8 @@ class ItemWriter {
   std::uint32_t write_from_device(ByteSink& to, const TensorView& tensor);
   void write_transformed(const std::function<void(ByteSink&)>& write);
   DeviceReader& reader_of(Device device);
+  std::string object_archive(const Value& value) const;
+  void check_object(const std::string& archive, bool is_ours) const;
 
   FileStream& stream_;
   std::string file_;
