@@ -5,6 +5,7 @@
 
 #include "cairn/cairn.h"
 #include "cairn/gc.h"
+#include "testing/crippled.h"
 #include "testing/errors.h"
 #include "testing/faulty.h"
 #include "testing/states.h"
@@ -224,6 +225,18 @@ TEST_F(RankLocal, WhoeverCompletesTheSetMayDieOverIt) {
       if (!reached) break;
     }
   }
+}
+
+TEST_F(RankLocal, WhereLocksEndAtTheMachineTheEarlierOneLoadsTooUntilAllHaveSaved) {
+  const std::shared_ptr<FileSystem> inner = std::move(files);
+  files = std::make_shared<CrippledFileSystem>(*inner, Lacks{.locks = true});
+  for (const int rank : {0, 1, 2}) save_rank(rank, 3, 1);
+  save_rank(0, 2, 2);
+  load_on(3, {1});
+  save_rank(1, 2, 2);
+  load_on(2, {2});
+  EXPECT_EQ(metadata_files(), (Names{"__0.metadata", "__1.metadata"}));
+  EXPECT_EQ(files->list().size(), 6U);
 }
 
 TEST_F(RankLocal, CleaningUpLeavesWhatWaitsForOthers) {
