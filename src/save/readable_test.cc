@@ -48,11 +48,9 @@ Value nested(int depth) {
 
 TEST_F(Readable, ObjectsOfAnySize) {
   expect_kept("text", Value(std::string(17 << 20, 'x')));
-  std::string all;
-  for (int i = 0; i < (17 << 20); ++i) all.push_back(static_cast<char>(i % 251));
-  expect_kept("bytes", Value(Bytes{all}));
+  expect_kept("bytes", Value(Bytes{std::string(17 << 20, '\xe9')}));
   expect_kept("tuple", Value(Tuple{List(100'000, Value(7))}));
-  expect_kept("nones", Value(Tuple{{Value(List(3'000'000))}}));
+  expect_kept("nones", Value(Tuple{{Value(List(1'000'000))}}));
 }
 
 TEST_F(Readable, NestedObjects) {
@@ -70,7 +68,7 @@ TEST_F(Readable, LongNames) {
 TEST_F(Readable, ObjectsThatShrinkWell) {
   if (!zstd_is_built_in()) GTEST_SKIP();
   fast.write.transforms = {"zstd"};
-  expect_kept("zeros", Value(Bytes{std::string(80 << 20, '\0')}));
+  expect_kept("zeros", Value(Bytes{std::string(70 << 20, '\0')}));
 }
 
 TEST_F(Readable, AnObjectBeyondTheLimitIsRefusedByNameAndTheOldCheckpointStays) {
