@@ -1,6 +1,8 @@
 #include "save/rank_publish.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -139,6 +141,29 @@ void give_names(FileSystem& files, const std::vector<FileEntry>& entries, const 
 } catch (...) {
 }
 
+// What no rank of the set will find among its own: left by a save of all ranks, or by ranks that there are no
+// longer, of which whoever removed it died over it. Files of the list are dead when their lock is free.
+void remove_foreign_debris(FileSystem& files, const RankSet& set) noexcept try {
+  std::map<std::optional<int>, std::vector<std::string>> by_owner;
+  for (const FileEntry& entry : files.list()) {
+    const auto parsed = parse_dcp_name(entry.name);
+    if (!parsed || (parsed->rank && *parsed->rank < set.ranks)) continue;
+    const bool has_save = parsed->save || parsed->kind == DcpName::Kind::kClaim;
+    if (has_save || is_partial(entry.name)) by_owner[parsed->rank].push_back(entry.name);
+  }
+  for (const auto& [owner, names] : by_owner) {
+    try {
+      const auto lock = files.lock(lock_name(owner));
+      if (!lock->is_exclusive() || files.stat(metadata_name(owner))) continue;
+      for (const std::string& name : names)
+        if (files.stat(name)) files.remove(name);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kConflict) throw;
+    }
+  }
+} catch (...) {
+}
+
 }  // namespace
 
 bool complete_set(FileSystem& files, const RankSet& set, bool durable) {
@@ -147,6 +172,7 @@ bool complete_set(FileSystem& files, const RankSet& set, bool durable) {
     const auto complete = complete_set_in(files, entries);
     if (complete && complete->set == set) {
       give_names(files, entries, *complete, durable);
+      remove_foreign_debris(files, set);
       return true;
     }
     return is_complete(set, files, entries);
@@ -156,6 +182,7 @@ bool complete_set(FileSystem& files, const RankSet& set, bool durable) {
   retire_collective(files, set, durable, retired);
   remove_higher_ranks(files, entries, set, retired);
   retired.remove_files(files, set, durable);
+  remove_foreign_debris(files, set);
   return true;
 }
 
