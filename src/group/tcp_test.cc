@@ -419,6 +419,9 @@ TEST(TcpGroup, LeavesNoThreadAndNoDescriptor) {
 }
 
 TEST(TcpListener, SaysWhenThereIsNoDescriptorLeft) {
+#ifdef CAIRN_SANITIZED
+  GTEST_SKIP() << "sanitizers need descriptors themselves: without one they call a sound object broken";
+#endif
   rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   rlimit none = usual;
