@@ -91,9 +91,11 @@ struct LoadOptions {
 struct LoadResult {
   ReadReport read;    // this rank's
   LoadReport report;  // what the state and the checkpoint disagree about; of the default planner only
+  std::vector<std::string> warnings;  // of the reader; on the coordinator only
 };
 
-// Fills the tensors of `state` in place and replaces its objects.
+// Fills the tensors of `state` in place and replaces its objects. All of them come from one save: when the
+// checkpoint is overwritten meanwhile, all ranks begin again, up to five times; then Error(kConflict).
 LoadResult load(StateDict& state, const std::string& id, const LoadOptions& options = {});
 
 // A new state with all that was saved, or with the entries that `keys` name (flat names, or the beginning of

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cairn/device.h"
+#include "cairn/error.h"
 #include "cairn/limits.h"
 #include "cairn/metadata.h"
 #include "cairn/plan.h"
@@ -48,6 +49,9 @@ struct WriterRole {
   bool is_coordinator = true;
   bool collective = true;  // false: this rank writes files and metadata of its own (`use_collectives`)
   SaveId save_id{};        // the same on all ranks of a collective save
+  // The same on all ranks of a save that is not collective, as far as they could tell each other: so that
+  // what a rank left behind of an earlier attempt is not taken for a part of this one. Zeros: they could not.
+  SaveId attempt{};
   // Nothing may be published after this.
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   ProgressCallback progress = {};
@@ -124,6 +128,7 @@ struct WriteOptions {
   std::vector<std::string> transforms = {};  // of each item, in order: "zstd"
   // In their place, and for all that is done to an item: code of the caller's. Null: none.
   std::shared_ptr<ItemTransform> transform = nullptr;
+  Limits limits = {};  // of those who will read it: what is larger is not written
   OnLowSpace low_space = OnLowSpace::kError;
   // At most so many bytes a second go to storage from this rank, for disks that others use too; 0: no limit.
   std::uint64_t bytes_per_second = 0;
@@ -172,6 +177,8 @@ struct ReadReport {
   std::uint64_t verified = 0;    // of those, found equal to what was written
   std::uint64_t unverified = 0;  // of those, not checked
   std::vector<std::string> written;  // names of entries whose destination was written, sorted, each once
+  // How often the load began again because the checkpoint was replaced meanwhile. The rest counts from there.
+  int restarts = 0;
 };
 
 class StorageReader {
@@ -194,6 +201,14 @@ class StorageReader {
   // On every rank: reads the items and hands them to the planner (resolve_tensor, commit_tensor, load_bytes).
   // `report` is true at every moment, also when it throws.
   virtual void read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport& report) = 0;
+
+  // Whether another checkpoint has taken the place of the one that was described, so that all ranks begin
+  // again with fetch_description(). Asked on a rank that has failed with `error`; and with null on the
+  // coordinator, when every rank has read everything: what was read may then be of two checkpoints.
+  virtual bool was_replaced(const Error* /*error*/) { return false; }
+
+  // What the caller should know, though the load went on. Asked on the coordinator when it is done.
+  virtual std::vector<std::string> warnings() const { return {}; }
 };
 
 // A DCP checkpoint in a file system, whoever wrote it.

@@ -14,13 +14,17 @@ struct Limits {
   std::uint64_t blob_pickle_bytes = 1ULL << 20;    // data.pkl of one item in a .distcp file
   std::uint64_t torch_pickle_bytes = 64ULL << 20;  // data.pkl of a torch.save file
   std::uint32_t depth = 64;                        // nesting of pickled containers, and of MARKs
-  std::uint32_t pickle_stack = 65536;              // values waiting on the pickle stack
+  std::uint32_t pickle_stack = 65536;              // values waiting on the stack of a .metadata
   std::uint32_t memo_slack = 1024;                 // how far a memo index may run ahead of the count
   std::uint64_t string_bytes = 64ULL << 10;        // one string in a .metadata file
   std::uint64_t torch_string_bytes = 16ULL << 20;  // one string in a torch.save file (tokenizers are there)
-  std::uint64_t name_bytes = 64ULL << 10;          // a tensor's name
-  std::uint64_t class_name_bytes = 512;            // a pickled class's module, or its name in there
-  std::uint64_t path_bytes = 4096;                 // a file path, each component at most 255
+  // An object of a checkpoint: its archive, with transforms undone, and the values that it becomes. Saves
+  // keep to it too.
+  std::uint64_t object_bytes = 1ULL << 30;
+  std::uint32_t object_depth = 1024;       // nesting of an object: more than any value may have
+  std::uint64_t name_bytes = 64ULL << 10;  // a tensor's name
+  std::uint64_t class_name_bytes = 512;    // a pickled class's module, or its name in there
+  std::uint64_t path_bytes = 4096;         // a file path, each component at most 255
   std::uint32_t tensor_rank = 64;
   std::uint64_t blob_zip_entries = 64;    // records of one item's archive
   std::uint64_t zip_entries = 1'000'000;  // records of a torch.save file

@@ -136,6 +136,10 @@ class LoadPlanner {
   virtual TensorView resolve_tensor(const ReadItem& item) = 0;
   virtual void commit_tensor(const ReadItem& item, const TensorView& tensor) = 0;
 
+  // The checkpoint was replaced while it was read, and set_up_planner comes again: objects that have arrived
+  // are taken back, so that the state is cut as it was. What tensors hold is overwritten.
+  virtual void start_again() {}
+
   // Whether create_global_plan changes nothing, on any rank: then the plans need not travel.
   virtual bool plans_alone() const { return false; }
 
@@ -163,6 +167,7 @@ class DefaultLoadPlanner : public LoadPlanner {
   void load_bytes(const ReadItem& item, Value value) override;
   TensorView resolve_tensor(const ReadItem& item) override;
   void commit_tensor(const ReadItem& item, const TensorView& tensor) override;
+  void start_again() override;
   bool plans_alone() const override;  // of the classes here; a subclass says it for itself
 
   // The destination that `index` names: the whole tensor, or the whole shard. Error(kNotFound).

@@ -157,6 +157,16 @@ class Value {
   Value(ShardedTensor v) : v_(Boxed(std::move(v))) {}
   Value(StoredTensor v) : v_(Boxed(std::move(v))) {}
   Value(Opaque v) : v_(Boxed(std::move(v))) {}
+  // Error(kLimit) for one that is nested deeper than values may be (a thousand levels).
+  Value(const Value& other) : v_(other.holds_values() ? Kinds() : other.v_) {
+    if (other.holds_values()) copy_from(other);
+  }
+  Value(Value&&) noexcept = default;
+  Value& operator=(const Value& other) { return *this = Value(other); }
+  Value& operator=(Value&&) noexcept = default;
+  ~Value() {
+    if (holds_values()) let_go();
+  }
 
   template <class T> bool is() const { return get_if<T>() != nullptr; }
   // The value as a T; null when it is something else.
@@ -195,9 +205,13 @@ class Value {
   bool operator==(const Value& other) const;
 
  private:
-  std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Tuple, Dict, Boxed<Tensor>,
-               Boxed<ShardedTensor>, Boxed<StoredTensor>, Boxed<Opaque>>
-      v_;
+  using Kinds = std::variant<None, bool, std::int64_t, BigInt, double, std::string, Bytes, List, Tuple, Dict,
+                             Boxed<Tensor>, Boxed<ShardedTensor>, Boxed<StoredTensor>, Boxed<Opaque>>;
+  bool holds_values() const { return is<List>() || is<Tuple>() || is<Dict>(); }
+  void copy_from(const Value& other);
+  void let_go() noexcept;  // whatever the depth
+
+  Kinds v_;
 };
 
 // A value as Python would print it; tensors as "tensor(float32, [2, 3])". At most `max_chars`, then "...".

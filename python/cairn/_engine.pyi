@@ -126,6 +126,7 @@ class ReadReport(TypedDict):
     read: int
     verified: int
     unverified: int
+    restarts: int
 
 class FileRow(TypedDict):
     file: str
@@ -416,8 +417,8 @@ class ReaderRole:
 def save_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> dict[str, Any]:
     """A save whose steps call the hooks of cairn.torch._open.OpenSave."""
 
-def load_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> None:
-    """The same for a load."""
+def load_with_hooks(hooks: Any, group: Group | None, options: dict[str, Any]) -> int:
+    """The same for a load. How often it began again, because the checkpoint was replaced meanwhile."""
 
 class Writer:
     """Writes a checkpoint step by step, for planners and storages that are written in Python."""
@@ -450,6 +451,8 @@ class Reader:
     def set_up(self, description: bytes, role: ReaderRole) -> Metadata: ...
     def metadata(self, rank: int = 0, world_size: int = 1) -> Metadata:
         """Both at once, for a rank that reads by itself."""
+    def was_replaced(self, failed: bool) -> bool:
+        """Whether another checkpoint has taken its place; asked after a failure, or when all is read."""
     def read(self, items: list[Any], planner: Any, places: dict[Any, Any] | None = None) -> bool:
         """torch's ReadItems into what the planner's resolve_tensor gives; objects go to its load_bytes. False, and
         nothing is read, when they lie elsewhere by `places` than the checkpoint says."""

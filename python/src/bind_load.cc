@@ -55,7 +55,9 @@ nb::dict load_now(TorchState& state, const std::filesystem::path& path, std::opt
         result = load(values, path.string(), load_options);
       },
       cancelled);
+  log_warnings(result.warnings);
   nb::dict report;
+  report["restarts"] = result.read.restarts;
   report["needed"] = result.read.needed;
   report["read"] = result.read.read;
   report["verified"] = result.read.verified;

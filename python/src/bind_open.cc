@@ -193,6 +193,12 @@ class OpenLoad final : public LoadPlanner, public StorageReader {
     caller_.call([&] { hooks_.attr("read")(parcels_.unpack(plan.storage_data)); });
   }
 
+  bool was_replaced(const Error* error) override {
+    bool replaced = false;
+    caller_.call([&] { replaced = nb::cast<bool>(hooks_.attr("was_replaced")(error != nullptr)); });
+    return replaced;
+  }
+
   void load_bytes(const ReadItem&, Value) override { refuse(); }
   TensorView resolve_tensor(const ReadItem&) override { refuse(); }
   void commit_tensor(const ReadItem&, const TensorView&) override { refuse(); }
@@ -208,7 +214,7 @@ class OpenLoad final : public LoadPlanner, public StorageReader {
   Metadata metadata_;  // the hooks have their own
 };
 
-void load_with_hooks(nb::object hooks, std::optional<PythonGroup*> group, nb::dict options) {
+int load_with_hooks(nb::object hooks, std::optional<PythonGroup*> group, nb::dict options) {
   std::atomic<bool> cancelled = false;  // a load is not cancelled; the signal waits for its end
   Caller caller;
   OpenLoad open(caller, hooks);
@@ -217,13 +223,15 @@ void load_with_hooks(nb::object hooks, std::optional<PythonGroup*> group, nb::di
   load_options.group = group.value_or(nullptr);
   load_options.planner = &open;
   load_options.reader = &open;
+  int restarts = 0;
   caller.run(
       [&] {
         const auto turn = turn_of(group.value_or(nullptr));
         StateDict none;
-        load(none, "", load_options);
+        restarts = load(none, "", load_options).read.restarts;
       },
       cancelled);
+  return restarts;
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ nb::dict to_python(const ReadReport& read) {
   report["read"] = read.read;
   report["verified"] = read.verified;
   report["unverified"] = read.unverified;
+  report["restarts"] = read.restarts;
   return report;
 }
 
@@ -71,6 +72,7 @@ nb::dict load_plain(const nb::dict& state, const std::filesystem::path& path, nb
   StateDict values = to_state(state, describe, kept);
   LoadResult result;
   run_alone([&] { result = load(values, path.string(), load_options); }, cancelled);
+  log_warnings(result.warnings);
   give_back(values, state);
   return to_python(result.read);
 }

@@ -109,6 +109,11 @@ class Reader {
     return true;
   }
 
+  bool was_replaced(bool failed) {
+    const Error gone(ErrorCode::kNotFound, "a file is gone");
+    return reader_->was_replaced(failed ? &gone : nullptr);
+  }
+
  private:
   std::unique_ptr<StorageReader> reader_;
   std::shared_ptr<Metadata> known_;  // when it is set up
@@ -190,6 +195,7 @@ void bind_storage(nb::module_& m) {
       .def("set_up", &Reader::set_up, "description"_a, "role"_a)
       .def("metadata", &Reader::metadata, "rank"_a = 0, "world_size"_a = 1,
            nb::call_guard<nb::gil_scoped_release>())
+      .def("was_replaced", &Reader::was_replaced, "failed"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("read", &Reader::read, "items"_a, "planner"_a, "places"_a.none() = nb::none());
 
   m.def("parse_metadata", parse_metadata, "bytes"_a, "name"_a);

@@ -58,6 +58,8 @@ bool apply_write(const std::string& name, nb::handle value, WriteOptions& write)
     write.memory_budget = nb::cast<std::uint64_t>(value);
   else if (name == "bytes_per_second")
     write.bytes_per_second = nb::cast<std::uint64_t>(value);
+  else if (name == "object_bytes")
+    write.limits.object_bytes = nb::cast<std::uint64_t>(value);
   else if (name == "low_space")
     write.low_space = to_low_space(value);
   else
@@ -143,6 +145,8 @@ void apply(nb::dict options, LoadOptions& load) {
       load.read.threads = nb::cast<int>(value);
     else if (name == "memory_budget")
       load.read.memory_budget = nb::cast<std::uint64_t>(value);
+    else if (name == "object_bytes")
+      load.read.limits.object_bytes = nb::cast<std::uint64_t>(value);
     else if (name == "allow_partial")
       load.plan.allow_partial_load = nb::cast<bool>(value);
     else if (name == "flatten")

@@ -51,6 +51,7 @@ class TorchLoadPlanner final : public DefaultLoadPlanner {
 
   void set_up_planner(StateDict& state, const Metadata* metadata, bool is_coordinator) override;
   std::string* resolve_bytes(const ReadItem& item) override;
+  void start_again() override { archives_.clear(); }
   bool plans_alone() const override { return true; }
   // The archives of the objects that were read, by name.
   std::unordered_map<std::string, std::string>& archives() { return archives_; }

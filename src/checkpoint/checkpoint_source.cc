@@ -13,6 +13,7 @@
 #include "format/storage_keys.h"
 #include "format/torch_archive.h"
 #include "format/zip.h"
+#include "reading/stored_item.h"
 
 namespace cairn {
 namespace {
@@ -111,7 +112,7 @@ StoredObject CheckpointSource::object(const std::string& name) const {
 
 StoredObject CheckpointSource::object_of_item(const std::string& name,
                                               const std::shared_ptr<const ByteSource>& item) {
-  const Limits limits;
+  const Limits limits = limits_of_objects({});
   try {
     const ZipReader zip(item, {}, limits);
     const ZipEntry* program = zip.find("data.pkl");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/bytes.h"
@@ -50,6 +51,10 @@ std::string metadata_name(std::optional<int> rank) { return rank_prefix(rank) + 
 
 std::string pending_metadata_name(const SaveId& save, std::optional<int> rank) {
   return metadata_name(rank) + "." + to_string(save);
+}
+
+std::string next_metadata_name(int rank, int ranks, const SaveId& found, const SaveId& attempt) {
+  return fmt::format("{}.{}-{}-{}", metadata_name(rank), ranks, to_string(found), to_string(attempt));
 }
 
 std::string claim_name(std::string_view old, int number, std::optional<int> rank) {
@@ -107,7 +112,17 @@ std::optional<DcpName> parse_dcp_name(std::string_view name) {
   if (take_prefix(rest, ".metadata.")) {
     parsed.kind = DcpName::Kind::kPendingMetadata;
     parsed.save = save_id_from(rest);
-    return parsed.save ? std::optional(parsed) : std::nullopt;
+    if (parsed.save) return parsed;
+    parsed.kind = DcpName::Kind::kNextMetadata;
+    const auto ranks = rest.empty() ? std::nullopt : take_number(rest);
+    if (!parsed.rank || !ranks || *ranks <= *parsed.rank || !take_prefix(rest, "-")) return std::nullopt;
+    const auto found = save_id_from(rest.substr(0, rest.find('-')));
+    const auto attempt = save_id_from(rest.substr(std::min(rest.find('-') + 1, rest.size())));
+    if (!found || !attempt) return std::nullopt;
+    parsed.number = *ranks;
+    parsed.found = *found;
+    parsed.attempt = *attempt;
+    return parsed;
   }
   if (take_prefix(rest, kClaimPart)) {
     parsed.kind = DcpName::Kind::kClaim;

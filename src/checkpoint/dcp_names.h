@@ -7,6 +7,7 @@
 //   .cairn-manifest.{save id}         checksums       rank-local saves: __{rank}.cairn-manifest.{save id}
 //   .metadata                         the description; its storage_meta names the save id
 //   __{rank}.metadata                 the same of one rank, in rank-local saves
+//   __{rank}.metadata.{ranks}-...     the same, of one that waits for others (rank_sets.h)
 //   .metadata.{save id}               the description that is about to become .metadata
 //   .cairn-claim.{old}.{n}            the right to do that (save/claim.h)
 //   .cairn-lock                       held while a save or a clean-up is under way
@@ -31,6 +32,8 @@ std::string manifest_name(const SaveId& save, std::optional<int> rank = std::nul
 std::string metadata_name(std::optional<int> rank = std::nullopt);
 std::string lock_name(std::optional<int> rank = std::nullopt);
 std::string pending_metadata_name(const SaveId& save, std::optional<int> rank = std::nullopt);
+// Of a rank-local save by `ranks` ranks; what they found and the attempt tell it from those of other saves.
+std::string next_metadata_name(int rank, int ranks, const SaveId& found, const SaveId& attempt);
 // `number` counts from 1.
 std::string claim_name(std::string_view old, int number, std::optional<int> rank = std::nullopt);
 
@@ -39,12 +42,13 @@ std::optional<SaveId> save_id_from(std::string_view text);  // the inverse of to
 
 // What a name says of its file.
 struct DcpName {
-  enum class Kind { kData, kManifest, kMetadata, kPendingMetadata, kClaim, kLock };
+  enum class Kind { kData, kManifest, kMetadata, kNextMetadata, kPendingMetadata, kClaim, kLock };
   Kind kind = Kind::kData;
   std::optional<int> rank;
   std::optional<SaveId> save;  // absent: torch's own name, or a kind that has none
   std::string old = {};        // of a claim
-  int number = 0;              // of a claim
+  int number = 0;              // of a claim; of kNextMetadata: how many ranks there are
+  SaveId found{}, attempt{};   // of kNextMetadata
 };
 // nullopt for a name that is none of ours and none of torch's. A partial file (is_partial) is named by what
 // it was going to be.

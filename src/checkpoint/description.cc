@@ -1,6 +1,7 @@
 #include "checkpoint/description.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "cairn/error.h"
 #include "checkpoint/dcp_checkpoint.h"
 #include "checkpoint/dcp_names.h"
+#include "checkpoint/rank_sets.h"
 #include "format/dcp_metadata.h"
 
 namespace cairn {
@@ -20,12 +22,22 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x43534443;  // "CDSC"
 constexpr std::uint32_t kVersion = 1;
-constexpr int kTries = 3;
+constexpr int kTries = 3;         // to find one file
+constexpr int kMostTries = 1000;  // of a checkpoint that is always another one
 
-// The manifest that was named is not there: perhaps because a save replaced the checkpoint meanwhile.
-struct ManifestIsGone {
+// A file that was listed or named is not there: perhaps because a save replaced the checkpoint meanwhile.
+struct FileIsGone {
   std::string name;
+  Error error;  // if it is gone for good
 };
+
+FileIsGone gone_manifest(const FileSystem& files, const std::string& name) {
+  Error error(ErrorCode::kCorrupt,
+              "the checkpoint's manifest is missing; without it nothing can be verified. To load what is "
+              "there as it is, set verify to none");
+  error.in_file(files.root() + "/" + name);
+  return {name, std::move(error)};
+}
 
 std::string read_bounded(const FileSystem& files, std::string_view name, std::uint64_t most) {
   const std::shared_ptr<const ByteSource> source = files.open(name);
@@ -56,38 +68,47 @@ ManifestClaim claim_of(const Metadata& metadata, std::string_view name, const st
   }
 }
 
-DescriptionPart fetch_part(const FileSystem& files, std::string_view name, bool manifests,
-                           const Limits& limits, std::vector<Metadata>& parsed) {
+// What `read` returns, of a file that may go meanwhile.
+template <class Read> auto unless_gone(std::string_view name, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNotFound) throw;
+    throw FileIsGone{std::string(name), e};
+  }
+}
+
+// `file` is where the metadata of this name is now.
+DescriptionPart fetch_part(const FileSystem& files, std::string_view name, const std::string& file,
+                           bool manifests, const Limits& limits, std::vector<Metadata>& parsed) {
   DescriptionPart part;
   part.name = name;
-  part.metadata = read_bounded(files, name, limits.metadata_bytes);
+  part.metadata = unless_gone(file, [&] { return read_bounded(files, file, limits.metadata_bytes); });
   CAIRN_POINT("load.before_manifest");
   if (!manifests) return part;
   parsed.push_back(parse(part, files.root(), limits));
   const ManifestClaim claim = claim_of(parsed.back(), name, files.root());
   if (claim.name.empty()) return part;
   if (!files.stat(claim.name)) {
-    if (claim.required) throw ManifestIsGone{claim.name};
+    if (claim.required) throw gone_manifest(files, claim.name);
     return part;
   }
   part.manifest_name = claim.name;
-  part.manifest = read_bounded(files, part.manifest_name, limits.manifest_bytes);
+  part.manifest =
+      unless_gone(claim.name, [&] { return read_bounded(files, claim.name, limits.manifest_bytes); });
   return part;
 }
 
-// "__0.metadata", "__1.metadata", ... in the order of the ranks. Error(kNotFound) when there is none.
-std::vector<std::string> rank_local_names(const FileSystem& files) {
-  std::vector<std::pair<int, std::string>> found;
-  bool unfinished = false;
-  for (const FileEntry& entry : files.list()) {
-    const std::optional<DcpName> name = parse_dcp_name(entry.name);
-    if (!name) continue;
-    if (name->kind == DcpName::Kind::kMetadata && name->rank && !is_partial(entry.name)) {
-      found.emplace_back(*name->rank, entry.name);
-    }
-    unfinished = unfinished || name->kind != DcpName::Kind::kLock;
-  }
-  if (found.empty()) {
+// The metadata of ranks that each saved for itself. Error(kNotFound) when there is none.
+RankFiles rank_local_files(const FileSystem& files, const Limits& limits, std::string* note) {
+  const std::vector<FileEntry> entries = files.list();
+  StandingRanks standing =
+      unless_gone("__N.metadata", [&] { return standing_ranks(files, entries, limits); });
+  if (standing.parts.empty()) {
+    const bool unfinished = std::any_of(entries.begin(), entries.end(), [](const FileEntry& entry) {
+      const std::optional<DcpName> name = parse_dcp_name(entry.name);
+      return name && name->kind != DcpName::Kind::kLock;
+    });
     throw Error(ErrorCode::kNotFound,
                 unfinished
                     ? "there are data files here, but neither .metadata nor a rank's own __N.metadata: a "
@@ -95,20 +116,30 @@ std::vector<std::string> rank_local_names(const FileSystem& files) {
                     : "there is no checkpoint here: neither .metadata nor a rank's own __N.metadata")
         .in_file(files.root());
   }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> names;
-  for (auto& [rank, name] : found) names.push_back(std::move(name));
-  return names;
+  if (note != nullptr) {
+    *note = standing.missing.empty()
+                ? unless_gone("__N.metadata", [&] { return find_incomplete(files, entries, limits); })
+                : fmt::format(
+                      "the ranks save each for itself here (use_collectives=False), and there is "
+                      "nothing yet of rank {}",
+                      fmt::join(standing.missing, ", "));
+  }
+  return std::move(standing.parts);
 }
 
 std::vector<DescriptionPart> fetch_parts(const FileSystem& files, bool manifests, const Limits& limits,
-                                         std::vector<Metadata>& parsed) {
-  std::vector<std::string> names = {std::string(kMetadataName)};
-  if (!files.stat(kMetadataName)) names = rank_local_names(files);
+                                         std::vector<Metadata>& parsed, std::string* note = nullptr) {
   std::vector<DescriptionPart> parts;
+  if (files.stat(kMetadataName)) {
+    const std::string name(kMetadataName);
+    parts.push_back(fetch_part(files, name, name, manifests, limits, parsed));
+    if (note != nullptr)
+      *note = unless_gone(name, [&] { return find_incomplete(files, files.list(), limits); });
+    return parts;
+  }
   std::uint64_t bytes = 0;
-  for (const std::string& name : names) {
-    parts.push_back(fetch_part(files, name, manifests, limits, parsed));
+  for (const auto& [rank, file] : rank_local_files(files, limits, note)) {
+    parts.push_back(fetch_part(files, metadata_name(rank), file, manifests, limits, parsed));
     bytes += parts.back().metadata.size();
     if (bytes <= limits.metadata_bytes) continue;
     throw Error(ErrorCode::kLimit,
@@ -243,21 +274,33 @@ ManifestClaim manifest_of(const Metadata& metadata, std::string_view name) {
   return claim;
 }
 
+bool is_described_by(const FileSystem& files, const Description& description, const Limits& limits) {
+  try {
+    std::vector<Metadata> parsed;
+    const std::vector<DescriptionPart> now = fetch_parts(files, false, limits, parsed);
+    return std::equal(now.begin(), now.end(), description.made_of.begin(), description.made_of.end(),
+                      [](const DescriptionPart& part, const auto& known) {
+                        return part.name == known.first && xxh3_128(as_bytes(part.metadata)) == known.second;
+                      });
+  } catch (const FileIsGone&) {
+    return false;
+  }
+}
+
 std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
-                                  std::vector<Metadata>* parsed) {
+                                  std::vector<Metadata>* parsed, std::string* note) {
   std::vector<DescriptionPart> parts;
   std::vector<Metadata> understood;
-  for (int tries = 1;; ++tries) {
+  std::string last;
+  for (int tries = 1, in_a_row = 0;; ++tries) {
     try {
       understood.clear();
-      parts = fetch_parts(files, manifests, limits, understood);
+      parts = fetch_parts(files, manifests, limits, understood, note);
       break;
-    } catch (const ManifestIsGone& gone) {
-      if (tries < kTries) continue;
-      throw Error(ErrorCode::kCorrupt,
-                  "the checkpoint's manifest is missing; without it nothing can be verified. To load what is "
-                  "there as it is, set verify to none")
-          .in_file(files.root() + "/" + gone.name);
+    } catch (const FileIsGone& gone) {
+      in_a_row = gone.name == last ? in_a_row + 1 : 1;
+      if (in_a_row == kTries || tries == kMostTries) throw Error(gone.error);
+      last = gone.name;
     }
   }
   std::string out;
@@ -280,6 +323,7 @@ Description read_description(std::string_view bytes, const std::string& root, bo
   description.rank_local = parts.front().name != kMetadataName;
   const std::size_t own = rank && description.rank_local ? part_of(parts, *rank, root) : 0;
   for (const DescriptionPart& part : parts) {
+    description.made_of.emplace_back(part.name, xxh3_128(as_bytes(part.metadata)));
     const bool known = parsed.size() == parts.size();
     all.push_back(known ? std::move(parsed[all.size()]) : parse(part, root, limits));
     if (!verify) continue;

@@ -2,10 +2,13 @@
 // the rank that read them to the others.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/seeded_hash.h"
@@ -37,9 +40,10 @@ ManifestClaim manifest_of(const Metadata& metadata, std::string_view name);
 
 // Reads `.metadata`, or all rank-local ones, and their manifests unless `manifests` is false.
 // Error(kNotFound) when the directory holds no checkpoint, kCorrupt when a manifest is missing.
-// Fills `parsed`, if given, with the metadata of each part as far as it had to be understood.
+// Fills `parsed`, if given, with the metadata of each part as far as it had to be understood, and `note` with
+// what the user should know: ranks that are missing in a later checkpoint.
 std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
-                                  std::vector<Metadata>* parsed = nullptr);
+                                  std::vector<Metadata>* parsed = nullptr, std::string* note = nullptr);
 
 // A description, understood.
 struct Description {
@@ -47,7 +51,13 @@ struct Description {
   bool rank_local = false;  // each rank has a part of its own, so that ranks may differ in what a name is
   bool has_manifest = false;
   MapByName<std::string, ManifestFile> sums;  // by data file; without the items
+  // The metadata it was made of: names, and digests of their bytes.
+  std::vector<std::pair<std::string, std::array<std::byte, 16>>> made_of;
 };
+
+// Whether the checkpoint that stands in the directory is still the one that was described. Error(kNotFound)
+// when there is none any more.
+bool is_described_by(const FileSystem& files, const Description& description, const Limits& limits);
 
 // `root` is what to call the checkpoint in messages. Error(kCorrupt) for bytes that fetch_dcp_description
 // never makes, and when metadata and manifest do not belong together or have changed. `parsed` is what

@@ -13,6 +13,7 @@
 #include "checkpoint/dcp_checkpoint.h"
 #include "checkpoint/dcp_names.h"
 #include "checkpoint/formats.h"
+#include "checkpoint/rank_sets.h"
 
 namespace cairn {
 namespace {
@@ -28,15 +29,10 @@ bool has_ending(const std::vector<FileEntry>& entries, std::string_view ending) 
 }
 
 // "__0.metadata", "__1.metadata", ... in rank order.
-std::vector<std::string> rank_local_metadata(const std::vector<FileEntry>& entries) {
-  std::vector<std::pair<std::uint64_t, std::string>> found;
-  for (const FileEntry& entry : entries) {
-    const auto rank = rank_in_name(entry.name);
-    if (rank && entry.name.ends_with(".metadata")) found.emplace_back(*rank, entry.name);
-  }
-  std::sort(found.begin(), found.end());
+std::vector<std::string> rank_local_metadata(const FileSystem& folder, const std::vector<FileEntry>& entries,
+                                             const Limits& limits) {
   std::vector<std::string> names;
-  for (auto& [rank, name] : found) names.push_back(std::move(name));
+  for (auto& [rank, name] : standing_ranks(folder, entries, limits).parts) names.push_back(name);
   return names;
 }
 
@@ -77,7 +73,7 @@ std::unique_ptr<StoredCheckpoint> open_folder(const std::shared_ptr<const FileSy
     return open_dcp(folder, {std::string(kMetadataName)}, limits, checks);
   const std::vector<FileEntry> entries = folder->entries();
   if (has_file(entries, kMetadataName)) return open_dcp(folder, {std::string(kMetadataName)}, limits, checks);
-  const std::vector<std::string> rank_local = rank_local_metadata(entries);
+  const std::vector<std::string> rank_local = rank_local_metadata(*folder, entries, limits);
   if (!rank_local.empty()) return open_dcp(folder, rank_local, limits, checks);
   if (has_file(entries, kIndexFile) || has_ending(entries, ".safetensors"))
     return open_hugging_face(folder, limits);

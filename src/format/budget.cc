@@ -17,6 +17,9 @@ Budget::Budget(std::uint64_t file_bytes, const Limits& limits)
       visits_left_(4 * file_bytes + 16) {}
 
 void Budget::refuse() const {
+  if (per_byte_ == 0)
+    throw Error(ErrorCode::kLimit,
+                fmt::format("the object takes more memory than the {} MiB allowed", base_ >> 21));
   throw Error(ErrorCode::kLimit,
               fmt::format("what the file describes takes more memory than {} MiB and {} times its size",
                           base_ >> 20, per_byte_));

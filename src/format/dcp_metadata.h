@@ -1,6 +1,7 @@
 // `.metadata` files of torch.distributed.checkpoint, all versions, both ways.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/sink.h"
@@ -24,5 +25,9 @@ inline constexpr std::string_view kPropertiesExtra = "cairn_properties_extra";
 
 // Writes one that torch 2.1 and later reads (pickle protocol 4).
 void write_dcp_metadata(ByteSink& sink, const Metadata& metadata);
+
+// The same as bytes that read_dcp_metadata takes. Planner data and attributes of others may be anything; what
+// nobody could read back is an Error of the kind that reading it would be.
+std::string encode_dcp_metadata(const Metadata& metadata, const Limits& limits = {});
 
 }  // namespace cairn

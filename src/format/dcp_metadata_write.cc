@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "base/source.h"
+#include "cairn/error.h"
 #include "format/dcp_metadata.h"
 #include "format/pickle_writer.h"
 #include "format/storage_table.h"
@@ -310,5 +314,57 @@ void MetadataWriter::write(const Metadata& metadata) {
 }  // namespace
 
 void write_dcp_metadata(ByteSink& sink, const Metadata& metadata) { MetadataWriter(sink).write(metadata); }
+
+namespace {
+
+bool has_extra(const StorageMetadata& entry) {
+  const auto* tensor = std::get_if<TensorStorageMetadata>(&entry);
+  if (tensor == nullptr) return !std::get<BytesStorageMetadata>(entry).extra.empty();
+  return !tensor->extra.empty() || !tensor->chunk_extra.empty() || !tensor->properties.extra.empty();
+}
+
+// Whether something in it was given by somebody else, and may be anything.
+bool holds_foreign_values(const Metadata& metadata) {
+  const auto& entries = metadata.state_dict_metadata;
+  return std::holds_alternative<Value>(metadata.planner_data) || !metadata.foreign_storage_data.is<None>() ||
+         !metadata.extra.empty() ||
+         (metadata.storage_meta &&
+          (!metadata.storage_meta->modules.empty() || !metadata.storage_meta->extra.empty())) ||
+         std::any_of(entries.begin(), entries.end(),
+                     [](const auto& entry) { return has_extra(entry.second); });
+}
+
+// The metadata without its many entries, as far as those are nobody else's.
+Metadata foreign_part(const Metadata& metadata) {
+  Metadata part;
+  for (const auto& entry : metadata.state_dict_metadata)
+    if (has_extra(entry.second)) part.state_dict_metadata.push_back(entry);
+  if (const auto* value = std::get_if<Value>(&metadata.planner_data)) part.planner_data = *value;
+  part.foreign_storage_data = metadata.foreign_storage_data;
+  part.storage_meta = metadata.storage_meta;
+  part.extra = metadata.extra;
+  return part;
+}
+
+}  // namespace
+
+std::string encode_dcp_metadata(const Metadata& metadata, const Limits& limits) {
+  StringSink sink;
+  write_dcp_metadata(sink, metadata);
+  if (sink.text.size() > limits.metadata_bytes)
+    throw Error(ErrorCode::kLimit, fmt::format("the metadata has {} bytes, more than the {} that are read",
+                                               sink.text.size(), limits.metadata_bytes));
+  if (!holds_foreign_values(metadata)) return std::move(sink.text);
+  StringSink foreign;
+  write_dcp_metadata(foreign, foreign_part(metadata));
+  try {
+    (void)read_dcp_metadata(*memory_source(as_bytes(foreign.text)), limits);
+  } catch (const Error& e) {
+    throw Error(e.code(),
+                "planner data or an attribute in the metadata could not be read back: " + e.message())
+        .of_tensor(e.tensor());
+  }
+  return std::move(sink.text);
+}
 
 }  // namespace cairn

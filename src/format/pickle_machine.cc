@@ -37,6 +37,14 @@ void Machine::refuse_to_pay() const {
   }
 }
 
+// A tuple of any length waits on the stack of torch.save, if the file may take the memory.
+void Machine::lengthen_stack() {
+  if (options_.dialect == Dialect::kMetadata) fail(ErrorCode::kLimit, "too many values on the pickle stack");
+  const std::uint64_t more = stack_limit_;
+  pay(more * sizeof(std::uint64_t));
+  stack_limit_ += more;
+}
+
 void Machine::mark() {
   if (marks_.size() >= limits_.depth)
     fail(ErrorCode::kLimit, fmt::format("nesting deeper than {}", limits_.depth));

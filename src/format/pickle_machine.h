@@ -77,9 +77,10 @@ class Machine final : private Cursor::Host {
 
   // The stack. `need` checks that so many values lie above the last mark.
   void push(Ref r) {
-    if (stack_.size() >= limits_.pickle_stack) fail(ErrorCode::kLimit, "too many values on the pickle stack");
+    if (stack_.size() >= stack_limit_) lengthen_stack();
     stack_.push_back(r.bits);
   }
+  void lengthen_stack();
   void need(std::uint64_t n) const {
     if (stack_.size() - floor_ < n) fail(ErrorCode::kCorrupt, "an opcode takes more values than there are");
   }
@@ -123,6 +124,7 @@ class Machine final : private Cursor::Host {
   const Options& options_;
   const Limits& limits_;
   const std::uint64_t string_limit_;
+  std::uint64_t stack_limit_ = limits_.pickle_stack;
   Budget own_budget_;
   Budget& budget_;
   std::uint64_t paid_words_ = 0;

@@ -165,8 +165,9 @@ TEST(Pickle, LimitsHoldOnBothSides) {
                             "abcde"s),
                     Dialect::kTorch, limits),
             ErrorCode::kLimit);
-  EXPECT_NO_THROW(parse(program("(NNNNNt"), Dialect::kTorch, limits));
-  EXPECT_EQ(refusal(program("(NNNNNNt"), Dialect::kTorch, limits), ErrorCode::kLimit);
+  EXPECT_NO_THROW(parse(program("(NNNNNt"), Dialect::kMetadata, limits));
+  EXPECT_EQ(refusal(program("(NNNNNNt"), Dialect::kMetadata, limits), ErrorCode::kLimit);
+  EXPECT_NO_THROW(parse(program("(NNNNNNt"), Dialect::kTorch, limits));
   EXPECT_NO_THROW(parse(program("Nq\x02"), Dialect::kTorch, limits));
   EXPECT_EQ(refusal(program("Nq\x03"), Dialect::kTorch, limits), ErrorCode::kLimit);
 }

@@ -6,6 +6,7 @@
 
 #include "cairn/error.h"
 #include "format/pickle_ops.h"
+#include "state/nesting.h"
 
 namespace cairn::pickle {
 
@@ -194,7 +195,8 @@ void Writer::splice(std::string_view pickle) {
   memo_size_ += count;
 }
 
-void Writer::value(const Value& v, const TensorWriter& tensors) {
+void Writer::nested(const Value& v, const TensorWriter& tensors, int depth) {
+  check_nesting(depth);
   if (v.is<None>()) return none();
   if (const auto* b = v.get_if<bool>()) return boolean(*b);
   if (const auto* i = v.get_if<std::int64_t>()) return integer(*i);
@@ -207,7 +209,8 @@ void Writer::value(const Value& v, const TensorWriter& tensors) {
     empty_list();
     for (std::size_t i = 0; i < list->size(); i += kBatch) {
       mark();
-      for (std::size_t k = i; k < std::min(i + kBatch, list->size()); ++k) value((*list)[k], tensors);
+      for (std::size_t k = i; k < std::min(i + kBatch, list->size()); ++k)
+        nested((*list)[k], tensors, depth + 1);
       appends();
     }
     return;
@@ -215,7 +218,7 @@ void Writer::value(const Value& v, const TensorWriter& tensors) {
   if (const auto* t = v.get_if<Tuple>()) {
     if (t->items.empty()) return tuple(0);
     mark();
-    for (const Value& item : t->items) value(item, tensors);
+    for (const Value& item : t->items) nested(item, tensors, depth + 1);
     return tuple();
   }
   if (const auto* dict = v.get_if<Dict>()) {
@@ -228,7 +231,7 @@ void Writer::value(const Value& v, const TensorWriter& tensors) {
         } else {
           integer(std::get<std::int64_t>(entry->first));
         }
-        value(entry->second, tensors);
+        nested(entry->second, tensors, depth + 1);
       }
       setitems();
     }

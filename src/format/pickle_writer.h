@@ -53,9 +53,9 @@ class Writer {
   void splice(std::string_view pickle);
 
   // Any plain value: containers, numbers, strings, Opaque. Error kInvalidArgument for tensors: the
-  // caller writes those. Recursion is bounded by the value's own nesting.
+  // caller writes those. Error kLimit for one that is nested deeper than values may be (state/nesting.h).
   using TensorWriter = std::function<void(Writer&, const Value&)>;
-  void value(const Value& v, const TensorWriter& tensors = {});
+  void value(const Value& v, const TensorWriter& tensors = {}) { nested(v, tensors, 0); }
 
   void finish();  // STOP, and everything to the sink
 
@@ -66,6 +66,7 @@ class Writer {
   }
   template <class T> void number(char code, T v);
   void flush();
+  void nested(const Value& v, const TensorWriter& tensors, int depth);
   bool recall(std::uint32_t name);
 
   static constexpr std::size_t kFlush = 1 << 20;

@@ -20,7 +20,7 @@ DcpReader::DcpReader(std::shared_ptr<const FileSystem> files, const ReadOptions&
 
 std::string DcpReader::fetch_description() {
   std::string description =
-      fetch_dcp_description(*files_, options_.verify != Verify::kNone, options_.limits, &fetched_);
+      fetch_dcp_description(*files_, options_.verify != Verify::kNone, options_.limits, &fetched_, &note_);
   fetched_digest_ = xxh3_128(as_bytes(description));
   return description;
 }
@@ -64,6 +64,20 @@ void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport
   ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_));
   CAIRN_POINT("load.reads_planned");
   run_reads(work, planner, *files_, options_, role_, report);
+}
+
+// Files of two saves have two names: what could be read is of one.
+bool DcpReader::was_replaced(const Error* error) {
+  if (error == nullptr || description_.made_of.empty()) return false;
+  try {
+    return !is_described_by(*files_, description_, options_.limits);
+  } catch (const Error&) {
+    return false;  // then there is nothing to begin again with
+  }
+}
+
+std::vector<std::string> DcpReader::warnings() const {
+  return note_.empty() ? std::vector<std::string>() : std::vector<std::string>{files_->root() + ": " + note_};
 }
 
 std::unique_ptr<StorageReader> dcp_reader(std::shared_ptr<const FileSystem> files,

@@ -22,6 +22,8 @@ class DcpReader final : public StorageReader {
   std::vector<LoadPlan> prepare_global_plan(std::vector<LoadPlan> plans) override;
   bool plans_alone() const override { return true; }
   void read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport& report) override;
+  bool was_replaced(const Error* error) override;
+  std::vector<std::string> warnings() const override;
 
  private:
   const ManifestFile* sums_of(const std::string& file) const;
@@ -32,6 +34,7 @@ class DcpReader final : public StorageReader {
   // What fetch_description understood on the way, and a digest of what it returned.
   std::vector<Metadata> fetched_;
   std::array<std::byte, 16> fetched_digest_{};
+  std::string note_;  // what fetch_description found that the user should know
   Description description_;
   NameTable names_;  // of the metadata's entries, by position
 };

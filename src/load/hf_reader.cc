@@ -1,12 +1,19 @@
 // A StorageReader of Hugging Face directories.
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/name_table.h"
+#include "base/source.h"
 #include "cairn/dequantize.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
+#include "format/hf_names.h"
 #include "load/hf_metadata.h"
 #include "load/hf_quantized.h"
 #include "reading/read_run.h"
@@ -31,10 +38,15 @@ class HfReader final : public StorageReader {
     check(options);
   }
 
-  std::string fetch_description() override { return fetch_hf_description(*files_, options_.read.limits); }
+  std::string fetch_description() override {
+    versions_ = versions();
+    return fetch_hf_description(*files_, options_.read.limits);
+  }
 
   const Metadata& set_up_storage_reader(std::string description, const ReaderRole& role) override {
     role_ = role;
+    if (!role.is_coordinator) versions_.clear();
+    described_ = xxh3_128(as_bytes(description));
     stored_ = read_hf_description(description, files_->root(), options_.read.limits);
     names_ = NameTable();
     names_.reserve(stored_.state_dict_metadata.size());
@@ -71,10 +83,34 @@ class HfReader final : public StorageReader {
     report.written.erase(std::unique(report.written.begin(), report.written.end()), report.written.end());
   }
 
+  // The files of two saves have the same names: the coordinator, who read the headers, tells them apart by
+  // their versions. The other ranks have only the headers to compare.
+  bool was_replaced(const Error* error) override {
+    if (!versions_.empty()) return versions() != versions_;
+    if (error == nullptr || !described_) return false;
+    try {
+      return xxh3_128(as_bytes(fetch_hf_description(*files_, options_.read.limits))) != *described_;
+    } catch (const Error&) {
+      return true;  // or damaged: the coordinator finds out
+    }
+  }
+
  private:
+  // Of everything here that could be read: a name, and what tells the file from others that had it.
+  std::vector<std::pair<std::string, std::string>> versions() const {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const FileEntry& file : files_->list()) {
+      if (file.name != kIndexFile && !file.name.ends_with(kSafetensorsEnding)) continue;
+      all.emplace_back(file.name, files_->version_of(file.name).value_or(std::to_string(file.size)));
+    }
+    return all;
+  }
+
   std::shared_ptr<const FileSystem> files_;
   HfReadOptions options_;
   ReaderRole role_;
+  std::vector<std::pair<std::string, std::string>> versions_;  // on the coordinator: before it read anything
+  std::optional<std::array<std::byte, 16>> described_;         // a digest of the description
   Metadata stored_;
   Metadata shown_;   // what it is when it is dequantised
   NameTable names_;  // of the metadata's entries, by position

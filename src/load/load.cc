@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/current_error.h"
 #include "base/trial.h"
+#include "base/wire_bytes.h"
 #include "cairn/cairn.h"
 #include "group/steps.h"
 #include "load/dcp_reader.h"
@@ -19,6 +24,26 @@ namespace {
 
 constexpr std::uint64_t kLeastRound = 1 << 20;
 constexpr std::uint64_t kMostRound = 32 << 20;
+constexpr int kMostRestarts = 5;
+constexpr std::chrono::milliseconds kPause(5);
+
+// What a rank says when the checkpoint was replaced under it. All ranks hear of all failures of a step, so
+// that all of them know from it alone whether to begin again.
+constexpr std::string_view kReplaced =
+    "the checkpoint was replaced while it was being loaded, and so again each time the load began anew: "
+    "saves "
+    "under this id come faster than it can be read";
+
+bool is_replaced(const Error& error) {
+  return error.code() == ErrorCode::kConflict && error.message() == kReplaced;
+}
+
+// A rank with a failure of its own would fail again.
+bool may_begin_again(const CheckpointError& error) {
+  const auto& all = error.failures();
+  return !all.empty() &&
+         std::all_of(all.begin(), all.end(), [](const auto& failure) { return is_replaced(failure.second); });
+}
 
 // One load on one rank: what its steps share.
 class Loading {
@@ -38,29 +63,95 @@ class Loading {
 
   // `finish` runs when this rank has all its data; what it throws fails on all ranks.
   LoadResult run(const std::function<void()>& finish) {
-    description_ = steps_.broadcast("metadata", [&] {
-      std::string description = reader().fetch_description();
-      CAIRN_POINT("load.described");
-      return description;
-    });
-    make_plan();
-    read();
+    while (!read_one_checkpoint()) begin_again();
+    if (report_.restarts > 0) require_one_version();
     if (finish) {
       steps_.all_gather("state", [&] {
         finish();
         return std::string();
       });
     }
-    return {report_, planner_.report()};
+    return {report_, planner_.report(), warnings()};
   }
 
  private:
+  // False, on all ranks, when another checkpoint took its place meanwhile.
+  bool read_one_checkpoint() {
+    try {
+      description_ = steps_.broadcast("metadata", telling([&] {
+                                        std::string description = reader().fetch_description();
+                                        CAIRN_POINT("load.described");
+                                        return description;
+                                      }));
+      make_plan();
+      read();
+      return true;
+    } catch (const UnheardError&) {
+      throw;  // the others may know better
+    } catch (const CheckpointError& e) {
+      if (report_.restarts == kMostRestarts || !may_begin_again(e)) throw;
+      return false;
+    }
+  }
+
+  void begin_again() {
+    std::move(report_.written.begin(), report_.written.end(),
+              std::inserter(overwritten_, overwritten_.end()));
+    const int restarts = report_.restarts;
+    report_ = {};
+    report_.restarts = restarts + 1;
+    std::this_thread::sleep_for(kPause * (1 << restarts));  // whoever replaces it may be in the middle of it
+  }
+
+  // What an earlier checkpoint has filled must be filled again by the one that stands now.
+  void require_one_version() {
+    steps_.all_gather("read", [&] {
+      for (const std::string& name : overwritten_) {
+        if (std::binary_search(report_.written.begin(), report_.written.end(), name)) continue;
+        throw Error(ErrorCode::kConflict,
+                    "it was read from a checkpoint that was then replaced by one that does not have it: load "
+                    "again into a state that has the values you want to keep")
+            .of_tensor(name);
+      }
+      return std::string();
+    });
+  }
+
+  // A step's map whose failure is told as a replacement where that is what it comes from.
+  Steps::Map telling(Steps::Map map) {
+    return [this, map = std::move(map)] {
+      try {
+        return map();
+      } catch (const Error& e) {
+        const bool may_be =
+            e.code() == ErrorCode::kNotFound || e.code() == ErrorCode::kCorrupt || e.code() == ErrorCode::kIo;
+        if (may_be && e.cause().empty() && reader_ != nullptr && reader_->was_replaced(&e))
+          throw Error(ErrorCode::kConflict, std::string(kReplaced)).in_file(id_);
+        throw;
+      }
+    };
+  }
+
+  // Everybody's result to everybody, once the coordinator has seen that all of it is of one checkpoint.
+  std::vector<std::string> all_read(const Steps::Map& map,
+                                    const std::function<bool(const std::vector<std::string>&)>& is_last) {
+    return unpack(steps_.all_reduce("read", telling(map), [&](const std::vector<std::string>& all) {
+      if (is_last(all) && reader().was_replaced(nullptr))
+        throw Error(ErrorCode::kConflict, std::string(kReplaced)).in_file(id_);
+      return pack(all);
+    }));
+  }
+
   static int coordinator_of(const LoadOptions& options, const Group& group) {
     if (group.size() == 1) return 0;
     if (options.coordinator_rank >= 0 && options.coordinator_rank < group.size())
       return options.coordinator_rank;
     throw Error(ErrorCode::kInvalidArgument, fmt::format("the coordinator is rank {} of a group of {}",
                                                          options.coordinator_rank, group.size()));
+  }
+
+  std::vector<std::string> warnings() {
+    return steps_.is_coordinator() ? reader().warnings() : std::vector<std::string>();
   }
 
   StorageReader& reader() {
@@ -89,6 +180,7 @@ class Loading {
     role.deadline = steps_.deadline();
     metadata_ = &reader().set_up_storage_reader(std::exchange(description_, {}), role);
     CAIRN_POINT("load.before_plan");
+    if (std::exchange(set_up_, true)) planner_.start_again();
     planner_.set_up_planner(state_(), metadata_, steps_.is_coordinator());
     return reader().prepare_local_plan(planner_.create_local_plan());
   }
@@ -103,16 +195,16 @@ class Loading {
 
   void make_plan() {
     if (plans_alone()) {
-      steps_.all_gather("plan", [&] {
-        plan_ = local_plan();
-        if (steps_.size() == 1) plan_ = std::move(global_plan({std::move(plan_)}).front());
-        return std::string();
-      });
+      steps_.all_gather("plan", telling([&] {
+                          plan_ = local_plan();
+                          if (steps_.size() == 1) plan_ = std::move(global_plan({std::move(plan_)}).front());
+                          return std::string();
+                        }));
       return;
     }
     const int ranks = steps_.size();
     const std::string mine = steps_.reduce_scatter(
-        "plan", [&] { return encode_load_plan(local_plan(), steps_.rank(), ranks); },
+        "plan", telling([&] { return encode_load_plan(local_plan(), steps_.rank(), ranks); }),
         [&](std::vector<std::string> all) {
           std::vector<LoadPlan> plans;
           for (int rank = 0; rank < ranks; ++rank)
@@ -127,7 +219,10 @@ class Loading {
   }
 
   void read() {
-    const std::vector<std::string> shares = steps_.all_gather("read", [&] {
+    const auto any_shared = [](const std::vector<std::string>& shares) {
+      return std::any_of(shares.begin(), shares.end(), [](const std::string& s) { return !s.empty(); });
+    };
+    const auto read_own = [&] {
       if (!plans_alone()) plan_ = decode_load_plan(as_bytes(answer_), steps_.rank(), steps_.size());
       answer_ = {};
       plan_ = planner_.finish_plan(std::move(plan_));
@@ -136,10 +231,8 @@ class Loading {
       reader().read_data(shared ? SharedReads::without_shared(plan_) : plan_, planner_, report_);
       CAIRN_POINT("load.after_read");
       return std::string(shared ? "s" : "");
-    });
-    const bool any =
-        std::any_of(shares.begin(), shares.end(), [](const std::string& s) { return !s.empty(); });
-    if (any) exchange();
+    };
+    if (any_shared(all_read(read_own, std::not_fn(any_shared)))) exchange();
   }
 
   // What one rank sends in a round: what all send must fit into everybody's memory, twice.
@@ -159,25 +252,26 @@ class Loading {
       arrived.clear();
     };
     for (bool more = true; more;) {
-      arrived = steps_.all_gather("read", [&] {
-        if (!shared) {
-          shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_, options_.read, round_bytes(),
-                         report_);
-        }
-        CAIRN_POINT("load.before_receive");
-        receive();
-        std::string pieces = shared->next_round();
-        return (shared->has_more() ? "m" : ".") + std::move(pieces);
-      });
+      arrived = steps_.all_gather("read", telling([&] {
+                                    if (!shared) {
+                                      shared.emplace(plan_, steps_.rank(), *metadata_, reader(), planner_,
+                                                     options_.read, round_bytes(), report_);
+                                    }
+                                    CAIRN_POINT("load.before_receive");
+                                    receive();
+                                    std::string pieces = shared->next_round();
+                                    return (shared->has_more() ? "m" : ".") + std::move(pieces);
+                                  }));
       for (const std::string& message : arrived)
         if (message.empty()) throw Error(ErrorCode::kCorrupt, "a message between ranks ends too early");
       more = std::any_of(arrived.begin(), arrived.end(), [](const std::string& m) { return m[0] == 'm'; });
     }
-    steps_.all_gather("read", [&] {
+    const auto complete = [&] {
       receive();
       shared->require_complete();
       return std::string();
-    });
+    };
+    all_read(complete, [](const auto&) { return true; });
   }
 
   std::function<StateDict&()> state_;
@@ -191,8 +285,10 @@ class Loading {
   ReadReport& report_;
   std::string description_;
   const Metadata* metadata_ = nullptr;
+  bool set_up_ = false;  // the planner was
   LoadPlan plan_;
-  std::string answer_;  // the coordinator's: this rank's part of the global plan
+  std::string answer_;                 // the coordinator's: this rank's part of the global plan
+  std::set<std::string> overwritten_;  // entries that checkpoints which were replaced have filled
 };
 
 LoadResult run(std::function<StateDict&()> state, const std::string& id, const LoadOptions& options,

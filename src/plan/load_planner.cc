@@ -86,11 +86,16 @@ void DefaultLoadPlanner::load_bytes(const ReadItem& item, Value value) {
     throw Error(ErrorCode::kNotFound, fmt::format("Could not find FQN: '{}'", item.dest_index.fqn));
   }
   const std::lock_guard lock(state_->placing);
-  if (state_->options.flatten_state_dict || state_->rebuilt) {
-    set_element(*state_->original, entry->path, std::move(value));
-  } else {
-    state_->original->set(entry->path.front(), std::move(value));
-  }
+  state_->arrived.push_back(static_cast<std::size_t>(entry - state_->entries.data()));
+  state_->place(*entry, std::move(value));
+}
+
+void DefaultLoadPlanner::start_again() {
+  if (state_->original == nullptr) return;
+  if (state_->rebuilt) *state_->original = {};
+  if (!state_->rebuilt)
+    for (const std::size_t i : state_->arrived) state_->place(state_->entries[i], state_->entries[i].value);
+  state_->arrived.clear();
 }
 
 TensorView DefaultLoadPlanner::resolve_tensor(const ReadItem& item) {

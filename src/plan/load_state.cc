@@ -17,6 +17,7 @@ constexpr std::size_t kMostSuggested = 20;
 
 void DefaultLoadPlanner::State::set_entries(Flattened flat) {
   entries = std::move(flat);
+  arrived.clear();
   names = {};
   for (std::uint32_t i = 0; i < entries.size(); ++i) {
     if (names.intern(entries[i].name) != i) {
@@ -29,6 +30,14 @@ void DefaultLoadPlanner::State::set_entries(Flattened flat) {
 const FlatEntry* DefaultLoadPlanner::State::find(std::string_view fqn) const {
   const auto position = names.find(fqn);
   return position ? &entries[*position] : nullptr;
+}
+
+void DefaultLoadPlanner::State::place(const FlatEntry& entry, Value value) {
+  if (options.flatten_state_dict || rebuilt) {
+    set_element(*original, entry.path, std::move(value));
+  } else {
+    original->set(entry.path.front(), std::move(value));
+  }
 }
 
 // A checkpoint of torch 2.3 or older keeps a dict without tensors as one entry. When it has names that

@@ -21,10 +21,12 @@ struct DefaultLoadPlanner::State {
   Flattened entries;
   NameTable names;  // of the entries, in order
   LoadReport report;
-  std::mutex placing;  // objects arrive from many threads
+  std::mutex placing;                // objects arrive from many threads
+  std::vector<std::size_t> arrived;  // entries whose objects have
 
   void set_entries(Flattened flat);
   const FlatEntry* find(std::string_view fqn) const;
+  void place(const FlatEntry& entry, Value value);
   // `cut_as_before` cuts the state by the rule of torch 2.3.
   LoadPlan plan(const std::function<Flattened()>& cut_as_before);
 

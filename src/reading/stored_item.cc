@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -44,7 +45,17 @@ std::uint64_t most_tensor_bytes(const Box& chunk, DType dtype) {
 }
 
 std::uint64_t most_object_bytes(std::uint64_t stored, const Limits& limits) {
-  return saturating_add(limits.torch_pickle_bytes, saturating_mul(stored, 32));
+  return std::max(limits.object_bytes, stored);
+}
+
+Limits limits_of_objects(const Limits& limits) {
+  Limits all = limits;
+  all.torch_pickle_bytes = std::max(limits.torch_pickle_bytes, limits.object_bytes);
+  all.torch_string_bytes = std::max(limits.torch_string_bytes, limits.object_bytes);
+  all.depth = std::max(limits.depth, limits.object_depth);
+  all.memory_base = saturating_mul(limits.object_bytes, 2);  // of which half is for values
+  all.memory_per_byte = 0;
+  return all;
 }
 
 std::unique_ptr<TorchFile> open_item_archive(std::shared_ptr<const ByteSource> item, const Limits& limits) {
@@ -66,7 +77,8 @@ void check_shape(const Shape& stored, const Box& chunk) {
                                                to_string(stored), to_string(chunk.sizes)));
 }
 
-Value load_object(std::shared_ptr<const ByteSource> item, const Limits& limits, std::uint64_t* checked) {
+Value load_object(std::shared_ptr<const ByteSource> item, const Limits& allowed, std::uint64_t* checked) {
+  const Limits limits = limits_of_objects(allowed);
   const auto file = TorchFile::open(std::move(item), {limits.torch_pickle_bytes, limits.zip_entries}, limits);
   Value value = file->load();
   if (auto* opaque = value.get_if<Opaque>()) {

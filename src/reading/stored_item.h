@@ -31,6 +31,9 @@ Error from_start_of_file(const Error& e, std::uint64_t offset, const std::string
 std::uint64_t most_tensor_bytes(const Box& chunk, DType dtype);
 std::uint64_t most_object_bytes(std::uint64_t stored, const Limits& limits);
 
+// For who reads an object: its strings, lists and nesting are limited by what it takes in all.
+Limits limits_of_objects(const Limits& limits);
+
 std::unique_ptr<TorchFile> open_item_archive(std::shared_ptr<const ByteSource> item, const Limits& limits);
 
 // The one tensor of the archive, which must have the chunk's shape: Error kCorrupt when it has another,

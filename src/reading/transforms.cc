@@ -17,6 +17,7 @@ namespace {
 [[maybe_unused]] constexpr std::string_view kZstd = "stream.zstd/1";
 [[maybe_unused]] constexpr std::size_t kUnpackedPiece = 128U << 10;  // bytes that are unpacked at a time
 constexpr std::size_t kDecodedPiece = 1U << 20;                      // the same, by somebody else
+[[maybe_unused]] constexpr std::uint64_t kMuch = 64U << 20;          // worth a look before memory is taken
 
 // A source that keeps its bytes itself.
 struct OwnedBytes {
@@ -33,13 +34,47 @@ std::shared_ptr<const ByteSource> source_of(std::string bytes, std::string name)
 
 #ifdef CAIRN_HAVE_ZSTD
 
-void unzstd(const ByteSource& item, std::uint64_t max_bytes, ByteSink& sink) {
+// Calls f with what comes out, piece by piece, for as long as it returns true.
+template <class F> void unpack_zstd(const ByteSource& item, std::uint64_t max_bytes, F&& f) {
   ZstdDecoder decoder(item, max_bytes);
   std::vector<std::byte> piece(kUnpackedPiece);
   for (std::size_t got = piece.size(); got == piece.size();) {
     got = decoder.read(piece);
-    sink.append(std::span(piece).first(got));
+    if (!f(std::span<const std::byte>(piece).first(got))) return;
   }
+}
+
+void unzstd(const ByteSource& item, std::uint64_t max_bytes, ByteSink& sink) {
+  unpack_zstd(item, max_bytes, [&](ByteSpan piece) {
+    sink.append(piece);
+    return true;
+  });
+}
+
+// In memory for exactly what it is: how much that is is found out first where it is much, so that a stream
+// which gives more than it may never has it.
+std::string unzstd_in_memory(const ByteSource& item, std::uint64_t max_bytes) {
+  std::string plain;
+  std::uint64_t length = 0;
+  const auto add = [&](ByteSpan piece) {
+    plain.append(as_text(piece));
+    length = plain.size();
+    return length < kMuch;
+  };
+  unpack_zstd(item, max_bytes, add);
+  if (length < kMuch) return plain;
+  plain = {};
+  length = 0;
+  unpack_zstd(item, max_bytes, [&](ByteSpan piece) {
+    length += piece.size();
+    return true;
+  });
+  plain.reserve(length);
+  unpack_zstd(item, max_bytes, [&](ByteSpan piece) {
+    plain.append(as_text(piece));
+    return true;
+  });
+  return plain;
 }
 
 #endif
@@ -70,10 +105,8 @@ class SpillSink final : public ByteSink {
   std::optional<ScratchFile> file_;
 };
 
-void undo(const ByteSource& item, const std::string& transform, [[maybe_unused]] std::uint64_t max_bytes,
-          [[maybe_unused]] ByteSink& sink) {
+[[noreturn]] void refuse_transform(const std::string& transform) {
 #ifdef CAIRN_HAVE_ZSTD
-  if (transform == kZstd) return unzstd(item, max_bytes, sink);
   const std::string_view known = kZstd;
 #else
   const std::string_view known = "none, in this build without libzstd";
@@ -109,6 +142,21 @@ class BoundedStream final : public ItemDecoder {
   const std::uint64_t most_;
   std::uint64_t left_;
 };
+void undo([[maybe_unused]] const ByteSource& item, const std::string& transform,
+          [[maybe_unused]] std::uint64_t max_bytes, [[maybe_unused]] ByteSink& sink) {
+#ifdef CAIRN_HAVE_ZSTD
+  if (transform == kZstd) return unzstd(item, max_bytes, sink);
+#endif
+  refuse_transform(transform);
+}
+
+std::string undo_in_memory([[maybe_unused]] const ByteSource& item, const std::string& transform,
+                           [[maybe_unused]] std::uint64_t max_bytes) {
+#ifdef CAIRN_HAVE_ZSTD
+  if (transform == kZstd) return unzstd_in_memory(item, max_bytes);
+#endif
+  refuse_transform(transform);
+}
 
 }  // namespace
 
@@ -144,9 +192,7 @@ std::string undo_transforms_in_memory(const ByteSource& item, const std::vector<
   const ByteSource* from = &item;
   std::shared_ptr<const ByteSource> between;
   for (const std::string& transform : transforms) {
-    StringSink plain;
-    undo(*from, transform, max_bytes, plain);
-    bytes = std::move(plain.text);
+    bytes = undo_in_memory(*from, transform, max_bytes);
     between = memory_source(as_bytes(bytes), item.name());
     from = between.get();
   }

@@ -3,6 +3,7 @@
 #include "testing/errors.h"
 
 #ifdef CAIRN_HAVE_ZSTD
+#include <sys/resource.h>
 #include <zstd.h>
 #endif
 
@@ -52,6 +53,23 @@ TEST(UndoTransforms, StopsAtTheBound) {
   const std::string packed = zstd(std::string(100'000, 'x'));
   EXPECT_EQ(undo(packed, {"stream.zstd/1"}, 100'000).size(), 100'000u);
   EXPECT_EQ(error_of([&] { undo(packed, {"stream.zstd/1"}, 99'999); }).code(), ErrorCode::kLimit);
+}
+
+std::uint64_t largest_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) << 10;
+}
+
+// A few hundred kilobytes that give six gigabytes.
+TEST(UndoTransforms, ABombTakesNoMemory) {
+  const std::string frame = zstd(std::string(64 << 20, '\0'));
+  EXPECT_EQ(undo(frame, {"stream.zstd/1"}, 1 << 30).size(), 64U << 20);
+  std::string bomb;
+  for (int i = 0; i < 96; ++i) bomb += frame;
+  const std::uint64_t before = largest_memory();
+  EXPECT_EQ(error_of([&] { undo(bomb, {"stream.zstd/1"}, 1 << 30); }).code(), ErrorCode::kLimit);
+  EXPECT_LT(largest_memory() - before, 256U << 20);
 }
 
 TEST(UndoTransforms, RefusesABrokenOrShortStream) {

@@ -57,9 +57,8 @@ class DcpWriter final : public StorageWriter {
     written_.clear();
     publication_.reset();
     if (role.is_coordinator || !role.collective)
-      publication_ = std::make_unique<Publication>(*files_, role.save_id, options_, local_rank());
-    earlier_.reset();
-    if (role.is_coordinator && !role.collective) earlier_.emplace(*files_, options_.durable);
+      publication_ = std::make_unique<Publication>(*files_, role.save_id, options_, local_rank(),
+                                                   role.world_size, role.attempt);
   }
 
   std::vector<SavePlan> prepare_global_plan(std::vector<SavePlan> plans) override {
@@ -92,7 +91,7 @@ class DcpWriter final : public StorageWriter {
   }
 
   void retire_collective() override {
-    if (earlier_) earlier_->retire();
+    if (publication_) publication_->complete();
   }
 
   void abandon() noexcept override {
@@ -149,7 +148,7 @@ class DcpWriter final : public StorageWriter {
 
   // The other half is for tensors of devices.
   ItemOptions item_options(int files) {
-    ItemOptions items{options_.transforms, options_.transform.get(), &devices_, {}};
+    ItemOptions items{options_.transforms, options_.transform.get(), &devices_, {}, options_.limits};
     items.ring.slot_bytes = buffer_bytes(files, static_cast<int>(items.ring.slots), items.ring.slot_bytes);
     return items;
   }
@@ -173,8 +172,7 @@ class DcpWriter final : public StorageWriter {
   LazyDriver devices_;
   WriterRole role_;
   std::unique_ptr<Publication> publication_;
-  std::optional<EarlierCollective> earlier_;  // on the coordinator of a rank-local save
-  std::vector<std::string> written_;          // files of this rank that may be there
+  std::vector<std::string> written_;  // files of this rank that may be there
   std::vector<std::string> warnings_;
 };
 

@@ -9,7 +9,9 @@ bool is_debris(const std::string& name, const LiveFiles& live, std::optional<int
   const std::optional<DcpName> parsed = parse_dcp_name(name);
   if (rank && (!parsed || parsed->rank != rank)) return false;
   if (live.has_file(name)) return false;
-  if (is_partial(name) || (parsed && parsed->kind == DcpName::Kind::kClaim)) return true;
+  if (is_partial(name)) return true;
+  if (parsed && (parsed->kind == DcpName::Kind::kClaim || parsed->kind == DcpName::Kind::kNextMetadata))
+    return true;
   return parsed && parsed->save && !live.has_save(*parsed->save);
 }
 

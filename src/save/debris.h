@@ -18,6 +18,7 @@ class LiveFiles {
  public:
   void add(const Metadata& metadata);
   void add_save(const SaveId& save) { saves_.insert(save); }
+  void add_file(const std::string& name) { names_.insert(name); }
 
   bool has_file(const std::string& name) const { return names_.contains(name); }
   bool has_save(const SaveId& save) const { return saves_.contains(save); }

@@ -8,10 +8,12 @@
 
 #include "base/checked.h"
 #include "base/hash.h"
+#include "base/source.h"
 #include "cairn/error.h"
 #include "format/tensor_blob.h"
 #include "format/torch_file.h"
 #include "format/zstd_sink.h"
+#include "reading/stored_item.h"
 #include "tensor/pieces.h"
 
 namespace cairn {
@@ -23,6 +25,7 @@ constexpr std::size_t kGather = 1U << 20;
 constexpr std::uint64_t kArchiveBytes = 4096;  // of an archive around a tensor; a generous guess
 constexpr std::string_view kZstd = "zstd";
 constexpr std::size_t kCallersPiece = 4U << 20;  // bytes that a caller's transform gets at a time
+constexpr std::uint64_t kMostUnfolding = 64;     // bytes in memory that a byte of an object may become
 
 // What the metadata calls them, in the order to undo them.
 std::vector<std::string> descriptors_of(const std::vector<std::string>& transforms) {
@@ -97,9 +100,12 @@ std::uint64_t ItemWriter::most_bytes(std::uint64_t tensor_bytes) {
 WriteResult ItemWriter::write(const WriteItem& item) {
   try {
     stream_.begin_tensor(item.index.fqn);
-    const std::optional<std::string> archive = planner_.resolve_archive(item);
+    std::optional<std::string> archive = planner_.resolve_archive(item);
+    const bool is_object = item.type == WriteItemType::kByteIO;
+    if (archive && is_object) check_object(*archive, false);
     const Value value = archive ? Value() : planner_.resolve_data(item);
-    const bool is_tensor = item.type != WriteItemType::kByteIO && !archive;
+    if (!archive && is_object) archive = object_archive(value);
+    const bool is_tensor = !is_object && !archive;
     const TensorView* tensor = is_tensor ? &checked_tensor(value, item) : nullptr;
     std::uint64_t begin = stream_.position();
     const auto write_whole = [&](ByteSink& to) {
@@ -159,6 +165,29 @@ WriteResult ItemWriter::write_bare(const WriteItem& item) {
   } catch (Error& e) {
     e.of_tensor(item.index.fqn);
     throw;
+  }
+}
+
+std::string ItemWriter::object_archive(const Value& value) const {
+  StringSink sink;
+  write_torch_file(sink, value);
+  check_object(sink.text, true);
+  return std::move(sink.text);
+}
+
+// What is written can be read. An archive of ours that may become much larger in memory is tried; the others
+// are for Python to read.
+void ItemWriter::check_object(const std::string& archive, bool is_ours) const {
+  const std::uint64_t most = options_.limits.object_bytes;
+  if (archive.size() > most)
+    throw Error(ErrorCode::kLimit, fmt::format("an object of {} bytes, more than the {} that are read "
+                                               "(Limits::object_bytes)",
+                                               archive.size(), most));
+  if (!is_ours || archive.size() < most / kMostUnfolding) return;
+  try {
+    (void)load_object(memory_source(as_bytes(archive)), options_.limits);
+  } catch (const Error& e) {
+    throw Error(e.code(), "the object could not be read back: " + e.message());
   }
 }
 

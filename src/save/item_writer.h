@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cairn/limits.h"
 #include "cairn/plan.h"
 #include "cairn/planner.h"
 #include "cairn/transform.h"
@@ -22,6 +23,7 @@ struct ItemOptions {
   ItemTransform* transform = nullptr;   // borrowed: in the place of these
   LazyDriver* devices = nullptr;        // borrowed; null: tensors are in the CPU's memory
   RingOptions ring = {};                // through which tensors of devices pass
+  Limits limits = {};                   // of those who will read objects
 };
 
 // Used by one thread at a time; the stream, the planner and the pace are borrowed.
@@ -53,6 +55,8 @@ class ItemWriter {
                                            const std::function<void(ByteSink&)>& write);
   bool transforms() const { return options_.transform != nullptr || !options_.transforms.empty(); }
   DeviceReader& reader_of(Device device);
+  std::string object_archive(const Value& value) const;
+  void check_object(const std::string& archive, bool is_ours) const;
 
   FileStream& stream_;
   std::string file_;

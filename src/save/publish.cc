@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/sink.h"
 #include "base/source.h"
 #include "base/trial.h"
 #include "base/utf8.h"
@@ -14,6 +13,7 @@
 #include "format/dcp_metadata.h"
 #include "save/claim.h"
 #include "save/debris.h"
+#include "save/rank_publish.h"
 #include "storage/write_file.h"
 
 namespace cairn {
@@ -21,12 +21,6 @@ namespace {
 
 constexpr std::string_view kDcpVersion = "1.0.0";
 constexpr std::string_view kManifestKey = "cairn_manifest";
-
-std::string encode(const Metadata& metadata) {
-  StringSink sink;
-  write_dcp_metadata(sink, metadata);
-  return std::move(sink.text);
-}
 
 ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
   ChecksumStream sums(strong);
@@ -45,6 +39,18 @@ std::vector<std::string> rank_metadata_in(const std::vector<FileEntry>& all) {
   for (const FileEntry& entry : all) {
     const auto parsed = parse_dcp_name(entry.name);
     if (parsed && parsed->kind == DcpName::Kind::kMetadata && parsed->rank && !is_partial(entry.name))
+      names.push_back(entry.name);
+  }
+  return names;
+}
+
+// The metadata of one rank: what loads, and what waits for others.
+std::vector<std::string> metadata_of_rank(const std::vector<FileEntry>& all, int rank) {
+  std::vector<std::string> names;
+  for (const FileEntry& entry : all) {
+    const auto parsed = parse_dcp_name(entry.name);
+    if (!parsed || parsed->rank != rank || is_partial(entry.name)) continue;
+    if (parsed->kind == DcpName::Kind::kMetadata || parsed->kind == DcpName::Kind::kNextMetadata)
       names.push_back(entry.name);
   }
   return names;
@@ -148,12 +154,26 @@ bool retire_ranks(FileSystem& files, const std::vector<FileEntry>& all, bool dur
   return true;
 }
 
+std::string nothing_keeps_apart(const FileSystem& files) {
+  return fmt::format(
+      "{}: nothing here keeps two jobs apart that save under one id at the same time: of two such saves that "
+      "both report success, one is gone",
+      files.root());
+}
+
 }  // namespace
 
 Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptions& options,
-                         std::optional<int> rank)
-    : files_(files), save_(save), options_(options), rank_(rank), lock_(files.lock(lock_name(rank))) {
+                         std::optional<int> rank, int ranks, const SaveId& attempt)
+    : files_(files),
+      save_(save),
+      options_(options),
+      rank_(rank),
+      ranks_(ranks),
+      attempt_(attempt),
+      lock_(files.lock(lock_name(rank))) {
   CAIRN_POINT("publish.locked");
+  if (rank) complete_any_set(files, options.durable);
   if (!options.overwrite) require_replaceable();
   version_ = files.version_of(metadata_name(rank));
   replaces_ = is_there(files, metadata_name(rank));
@@ -192,6 +212,7 @@ void Publication::describe(Metadata& metadata) const {
   meta.save_id = to_string(save_);
   meta.has_modules = true;
   if (options_.checksums) meta.extra.set(std::string(kManifestKey), Value(manifest_name(save_, rank_)));
+  if (rank_) note_rank_set(meta, next_.set);
   metadata.storage_meta = std::move(meta);
 }
 
@@ -207,6 +228,11 @@ void Publication::require_unchanged() const {
 void Publication::write_metadata(const std::string& name, std::string_view bytes,
                                  std::chrono::steady_clock::time_point deadline,
                                  std::vector<std::string>& warnings) {
+  if (next_.beside) {
+    if (!lock_->is_exclusive()) warnings.push_back(nothing_keeps_apart(files_));
+    return write_file(files_, name_beside(*rank_, next_.set), bytes,
+                      {.replace = true, .durable = options_.durable});
+  }
   const Capabilities can = files_.capabilities();
   const bool claims = replaces_ && version_ && can.exclusive_create && can.atomic_rename;
   CreateOptions how{.replace = replaces_, .durable = options_.durable};
@@ -218,10 +244,8 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
   } else if (replaces_ || !can.exclusive_create) {
     require_unchanged();
     how.replace = true;
-    warnings.push_back(fmt::format(
-        "{}: nothing here keeps two jobs apart that save under one id at the same time: of two "
-        "such saves that both report success, one is gone{}",
-        files_.root(), can.atomic_rename ? "" : "; and whether a file is renamed in one step nobody knows"));
+    warnings.push_back(nothing_keeps_apart(files_) +
+                       (can.atomic_rename ? "" : "; and whether a file is renamed in one step nobody knows"));
   }
   try {
     write_file(files_, name, bytes, how);
@@ -234,9 +258,10 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
 void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
                           std::chrono::steady_clock::time_point deadline,
                           std::vector<std::string>& warnings) {
+  if (rank_) next_ = next_set(files_, files_.list(), ranks_, attempt_);
   describe(metadata);
   const std::string name = metadata_name(rank_);
-  const std::string bytes = encode(metadata);
+  const std::string bytes = encode_dcp_metadata(metadata, options_.limits);
   CAIRN_POINT("publish.before_manifest");
   if (options_.checksums) {
     written.push_back(sums_of(name, bytes, options_.strong_hashes));
@@ -257,8 +282,19 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
   CAIRN_POINT("publish.after_metadata");
   if (options_.durable) files_.sync_directory();
   CAIRN_POINT("publish.metadata_durable");
+  if (rank_) require_coming();
   remove_old_files(bytes, metadata);
   lock_.reset();
+}
+
+// What this rank has here that others may look at: what loads, and what waits for the other ranks.
+void Publication::add_own_metadata(LiveFiles& live) const {
+  const std::string beside = name_beside(*rank_, next_.set);
+  for (const std::string& name : metadata_of_rank(files_.list(), *rank_)) {
+    if (name != metadata_name(rank_) && name != beside) continue;  // of a set that this one comes after
+    live.add_file(name);
+    live.add(read_dcp_metadata(*files_.open(name)));
+  }
 }
 
 std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntry>& all,
@@ -266,8 +302,9 @@ std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntr
   LiveFiles live;
   live.add(metadata);  // a writer of the user's may have written the new data under the names of the old
   live.add_save(save_);
-  // Until every rank has published its own, a checkpoint of all ranks together is the one that loads.
+  // Until every rank has published its own, the checkpoint before it is the one that loads.
   if (rank_ && is_there(files_, kMetadataName)) live.add(read_dcp_metadata(*files_.open(kMetadataName)));
+  if (rank_) add_own_metadata(live);
   std::vector<std::string> old = std::move(exclusive ? torch_files_ : replaced_);
   if (exclusive)
     for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
@@ -284,7 +321,7 @@ void Publication::remove_old_files(std::string_view published, const Metadata& m
     // In this order: whoever comes after the second line has no file in the first's list.
     const std::vector<FileEntry> all = files_.list();
     const bool exclusive = lock_->is_exclusive();
-    if (!published.empty() && !holds(files_, metadata_name(rank_), published)) return;
+    if (!published.empty() && !next_.beside && !holds(files_, metadata_name(rank_), published)) return;
     if (!rank_ && exclusive && !retire_ranks(files_, all, options_.durable)) return;
     const std::vector<std::string> old = files_to_remove(all, metadata, exclusive);
     CAIRN_POINT("publish.before_remove");
@@ -297,42 +334,28 @@ void Publication::remove_old_files(std::string_view published, const Metadata& m
   }
 }
 
-EarlierCollective::EarlierCollective(FileSystem& files, bool durable)
-    : files_(files),
-      durable_(durable),
-      there_(is_there(files, kMetadataName)),
-      version_(files.version_of(kMetadataName)) {}
+// What this rank published is beside another checkpoint until the other ranks are there. That checkpoint may
+// have been replaced by a third one meanwhile: then nobody would ever see it.
+void Publication::require_coming() {
+  if (complete_set(files_, next_.set, options_.durable)) return;
+  if (next_set(files_, files_.list(), ranks_, attempt_).set == next_.set) return;
+  if (is_complete(next_.set, files_, files_.list())) return;  // just now
+  if (next_.beside) remove_if_there(files_, name_beside(*rank_, next_.set));
+  throw another_save_came_first(files_, metadata_name(rank_));
+}
 
-void EarlierCollective::retire() {
-  if (!there_) return;
-  std::unique_ptr<FileLock> lock;
-  try {
-    lock = files_.lock(lock_name());
-  } catch (const Error& e) {
-    if (e.code() == ErrorCode::kConflict) return;  // that save comes later than this one
-    throw;
-  }
-  if (!is_there(files_, kMetadataName) || files_.version_of(kMetadataName) != version_) return;
-  const std::vector<FileEntry> all = files_.list();
-  const std::vector<std::string> old = files_of(files_, std::string(kMetadataName));
-  files_.remove(kMetadataName);
-  if (durable_) files_.sync_directory();
-  try {
-    LiveFiles live;
-    for (const std::string& name : rank_metadata_in(all)) live.add(read_dcp_metadata(*files_.open(name)));
-    for (const std::string& name : old)
-      if (!live.has_file(name)) remove_if_there(files_, name);
-    if (durable_) files_.sync_directory();
-  } catch (...) {
-    // `cairn gc` finds them.
-  }
+void Publication::complete() {
+  if (rank_) complete_set(files_, next_.set, options_.durable);
 }
 
 bool is_published_by(const FileSystem& files, const SaveId& save, std::optional<int> rank) {
-  const std::string name = metadata_name(rank);
-  if (!files.stat(name)) return false;
-  const Metadata metadata = read_dcp_metadata(*files.open(name));
-  return metadata.storage_meta && metadata.storage_meta->save_id == to_string(save);
+  std::vector<std::string> names;
+  if (!rank && files.stat(kMetadataName)) names.emplace_back(kMetadataName);
+  if (rank) names = metadata_of_rank(files.list(), *rank);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const Metadata metadata = read_dcp_metadata(*files.open(name));
+    return metadata.storage_meta && metadata.storage_meta->save_id == to_string(save);
+  });
 }
 
 }  // namespace cairn

@@ -9,16 +9,21 @@
 #include <vector>
 
 #include "cairn/checkpoint_storage.h"
+#include "checkpoint/rank_sets.h"
 #include "format/manifest.h"
 
 namespace cairn {
+
+class LiveFiles;
 
 // One save's claim on a directory, from its first byte to its last. Used by one thread.
 class Publication {
  public:
   // Takes the lock. Error(kConflict) when another save has it, or when there is a checkpoint and it may not
-  // be replaced. `rank` is given in rank-local saves.
-  Publication(FileSystem& files, const SaveId& save, const WriteOptions& options, std::optional<int> rank);
+  // be replaced. `rank` is given in rank-local saves, by one of `ranks`, which may know a name for this
+  // attempt.
+  Publication(FileSystem& files, const SaveId& save, const WriteOptions& options, std::optional<int> rank,
+              int ranks = 1, const SaveId& attempt = {});
 
   // There will be no manifest: not all checksums are known.
   void leave_out_sums() { options_.checksums = false; }
@@ -29,15 +34,21 @@ class Publication {
   void publish(Metadata& metadata, std::vector<ManifestFile> written,
                std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
 
+  // In rank-local saves, after publish(): when every rank has published, their set takes the place of what
+  // was here before. The last rank's publish() has seen to it already, unless it saw an old list of files.
+  void complete();
+
  private:
   void require_replaceable() const;
   void describe(Metadata& metadata) const;
+  void require_coming();
   void write_metadata(const std::string& name, std::string_view bytes,
                       std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
   void require_unchanged() const;
   void remember_torch_files();
   void remember_replaced();
   void remove_old_files(std::string_view published, const Metadata& metadata) noexcept;
+  void add_own_metadata(LiveFiles& live) const;
   std::vector<std::string> files_to_remove(const std::vector<FileEntry>& all, const Metadata& metadata,
                                            bool exclusive);
 
@@ -45,28 +56,14 @@ class Publication {
   SaveId save_;
   WriteOptions options_;
   std::optional<int> rank_;
+  int ranks_;
+  SaveId attempt_;
+  NextSet next_;  // of a rank-local save
   std::unique_ptr<FileLock> lock_;
   bool replaces_ = false;                 // there was a checkpoint at the start
   std::optional<std::string> version_;    // of its metadata
   std::vector<std::string> torch_files_;  // that it names, with names torch gave them
   std::vector<std::string> replaced_;  // all that it names, remembered where others may be at work here too
-};
-
-// The checkpoint of all ranks together that a rank-local save finds, and takes the place of once every rank
-// has published its own.
-class EarlierCollective {
- public:
-  // Notes what is there now.
-  EarlierCollective(FileSystem& files, bool durable);
-  // Removes its metadata, durably, then the files that only it named. Leaves one alone that came later, or
-  // that another save is replacing.
-  void retire();
-
- private:
-  FileSystem& files_;
-  bool durable_;
-  bool there_;
-  std::optional<std::string> version_;
 };
 
 // Whether the checkpoint in `files` is the one that `save` wrote.

@@ -84,6 +84,7 @@ class Saving {
         result_.plan_bytes = steps_.bytes_exchanged();
         write(mine);
       } else {
+        if (role_.world_size > 1) role_.attempt = agree_on_id();
         steps_.all_gather("save", [&] { return alone(); });
         retire_collective();
       }
@@ -123,17 +124,27 @@ class Saving {
 
   // The coordinator takes the place and says which save this is.
   void begin() {
-    const std::string id = steps_.broadcast("begin", [&] {
-      require_wanted();
-      role_.save_id = random_save_id();
+    role_.save_id = agree_on_id([&](const SaveId& id) {
+      role_.save_id = id;
       CAIRN_POINT("save.before_lock");
       set_up_writer();
       CAIRN_POINT("save.begun");
-      return std::string(reinterpret_cast<const char*>(role_.save_id.data()), role_.save_id.size());
     });
-    if (id.size() != role_.save_id.size())
+  }
+
+  // A random one, the same on all ranks. `take` is called with it on the coordinator.
+  SaveId agree_on_id(const std::function<void(const SaveId&)>& take = {}) {
+    const std::string bytes = steps_.broadcast("begin", [&] {
+      require_wanted();
+      const SaveId id = random_save_id();
+      if (take) take(id);
+      return std::string(reinterpret_cast<const char*>(id.data()), id.size());
+    });
+    SaveId id;
+    if (bytes.size() != id.size())
       throw Error(ErrorCode::kCorrupt, "the coordinator sent no save id").on_rank(steps_.coordinator());
-    std::memcpy(role_.save_id.data(), id.data(), id.size());
+    std::memcpy(id.data(), bytes.data(), bytes.size());
+    return id;
   }
 
   void set_up_writer() {

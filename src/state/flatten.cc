@@ -24,7 +24,7 @@ class Flattener {
     const std::size_t above = path_bytes_;
     path_bytes_ += std::holds_alternative<std::string>(step) ? std::get<std::string>(step).size() : 20;
     path_.push_back(std::move(step));
-    check_nesting(static_cast<int>(path_.size()));
+    cairn::check_nesting(static_cast<int>(path_.size()));
     const Dict* dict = value.get_if<Dict>();
     if (is_terminal(value, static_cast<int>(path_.size())) || (dict != nullptr && dict->empty())) {
       add_entry(value);
@@ -49,9 +49,10 @@ class Flattener {
   // Whether a value stays one entry. Tuples always do, whatever they hold. A container inside others is
   // asked about at each of their levels.
   bool is_terminal(const Value& value, int depth) {
-    check_nesting(depth);
+    cairn::check_nesting(depth);
     const List* list = value.get_if<List>();
     const Dict* dict = value.get_if<Dict>();
+    if (const Tuple* tuple = value.get_if<Tuple>()) check_nesting(*tuple, depth);
     if (list == nullptr && dict == nullptr) return true;
     if (dict != nullptr && rule_ == FlattenRule::kCurrent) return false;
     if (branches_.contains(&value)) return false;
@@ -65,6 +66,22 @@ class Flattener {
     }
     if (!terminal) branches_.insert(&value);
     return terminal;
+  }
+
+  // What is inside a tuple is never cut, but copied and written as a whole.
+  static void check_nesting(const Tuple& tuple, int depth) {
+    cairn::check_nesting(depth);
+    for (const Value& item : tuple.items) check_inside(item, depth + 1);
+  }
+  static void check_inside(const Value& value, int depth) {
+    if (const Tuple* tuple = value.get_if<Tuple>()) return check_nesting(*tuple, depth);
+    if (const List* list = value.get_if<List>()) {
+      cairn::check_nesting(depth);
+      for (const Value& item : *list) check_inside(item, depth + 1);
+    } else if (const Dict* dict = value.get_if<Dict>()) {
+      cairn::check_nesting(depth);
+      for (const auto& [key, item] : *dict) check_inside(item, depth + 1);
+    }
   }
 
   void add_entry(const Value& value) {

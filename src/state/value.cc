@@ -1,6 +1,8 @@
 #include <cmath>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "cairn/error.h"
 #include "cairn/state_dict.h"
@@ -47,6 +49,39 @@ bool same_sharded(const ShardedTensor& a, const ShardedTensor& b) {
 bool same_real(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 }  // namespace
+
+void Value::copy_from(const Value& other) {
+  thread_local int depth = 0;
+  struct Level {
+    Level() { ++depth; }
+    ~Level() { --depth; }
+  } const level;
+  check_nesting(depth);
+  v_ = other.v_;
+}
+
+// Levels beyond a few are put aside, and taken apart one after the other by the outermost.
+void Value::let_go() noexcept {
+  constexpr int kLevels = 200;
+  thread_local int depth = 0;
+  thread_local std::vector<Value>* aside = nullptr;  // there only while it is needed
+  if (depth >= kLevels) {
+    try {
+      if (aside == nullptr) aside = new std::vector<Value>;
+      return aside->push_back(std::move(*this));
+    } catch (...) {
+      // There is no memory to put it aside.
+    }
+  }
+  ++depth;
+  v_ = None{};
+  while (depth == 1 && aside != nullptr && !aside->empty()) {
+    const Value next = std::move(aside->back());
+    aside->pop_back();
+  }
+  if (depth == 1) delete std::exchange(aside, nullptr);
+  --depth;
+}
 
 bool equal(const List& a, const List& b, int depth) {
   check_nesting(depth);

@@ -9,18 +9,29 @@
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
+#include "checkpoint/rank_sets.h"
 #include "format/dcp_metadata.h"
 #include "save/debris.h"
+#include "save/rank_publish.h"
 
 namespace cairn {
 namespace {
+
+// Metadata of a rank that waits for others still may be of use, if it is to replace what stands now.
+bool is_coming(const DcpName& name, const FileSystem& files, const std::vector<FileEntry>& entries) {
+  if (name.kind != DcpName::Kind::kNextMetadata) return false;
+  return next_set(files, entries, name.number, name.attempt).set ==
+         RankSet{name.found, name.number, name.attempt};
+}
 
 LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entries, const Limits& limits) {
   LiveFiles live;
   for (const FileEntry& entry : entries) {
     const auto name = parse_dcp_name(entry.name);
-    if (!name || name->kind != DcpName::Kind::kMetadata || is_partial(entry.name)) continue;
+    if (!name || is_partial(entry.name)) continue;
+    if (name->kind != DcpName::Kind::kMetadata && !is_coming(*name, files, entries)) continue;
     try {
+      live.add_file(entry.name);
       const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
       if (!metadata.foreign_storage_data.is<None>())
         throw Error(ErrorCode::kUnsupported, "was written by a storage of somebody's own");
@@ -71,6 +82,7 @@ GcReport collect(FileSystem& files, const GcOptions& options) {
   CAIRN_POINT("gc.locked");
   const std::vector<FileEntry> before = files.list();
   clear_rank_locks(files, before, options);
+  if (!options.dry_run) complete_any_set(files, true);
   CAIRN_POINT("gc.listed");
   const LiveFiles live = live_files(files, files.list(), options.limits);
   GcReport report{find_debris(before, live), 0};

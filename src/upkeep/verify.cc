@@ -63,7 +63,9 @@ std::vector<FileEntry> debris_beside(const std::vector<DcpPart>& parts,
                                      const std::vector<FileEntry>& entries) {
   const auto described = std::count_if(entries.begin(), entries.end(), [](const FileEntry& entry) {
     const auto name = parse_dcp_name(entry.name);
-    return name && name->kind == DcpName::Kind::kMetadata && !is_partial(entry.name);
+    const bool is_metadata =
+        name && (name->kind == DcpName::Kind::kMetadata || name->kind == DcpName::Kind::kNextMetadata);
+    return is_metadata && !is_partial(entry.name);
   });
   if (static_cast<std::size_t>(described) != parts.size()) return {};
   LiveFiles live;

@@ -135,8 +135,9 @@ class ArchiveCheck {
   }
 
   void check_records(const Item& item, std::shared_ptr<const ByteSource> bytes) {
-    const Limits& limits = findings_.options().limits;
     const bool is_tensor = item.tensor != nullptr;
+    const Limits& given = findings_.options().limits;
+    const Limits limits = is_tensor ? given : limits_of_objects(given);
     const std::uint64_t entries = is_tensor ? limits.blob_zip_entries : limits.zip_entries;
     const ZipReader zip(bytes, {entries}, limits);
     bool summed = true, intact = true;
@@ -151,7 +152,8 @@ class ArchiveCheck {
     }
     summed ? findings_.add_checked(length(item)) : findings_.add_unchecked(kNoCrc, length(item));
     if (!intact) return;
-    const std::uint64_t pickle = is_tensor ? limits.blob_pickle_bytes : limits.torch_pickle_bytes;
+    const std::uint64_t pickle =
+        is_tensor ? limits.blob_pickle_bytes : std::max(limits.torch_pickle_bytes, limits.object_bytes);
     try {
       check_contents(item, *TorchFile::open(std::move(bytes), {pickle, entries}, limits));
     } catch (const Error& e) {

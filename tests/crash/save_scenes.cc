@@ -1,5 +1,7 @@
 // Saves of four ranks: first ones, overwriting ones, failing ones, in the background, to Hugging Face's
 // files.
+#include <thread>
+
 #include "cairn/async.h"
 #include "cairn/gc.h"
 #include "cairn/hugging_face.h"
@@ -98,6 +100,69 @@ class SaveScene final : public Scene {
   int next_ = 1;
 };
 
+// Every rank saves for itself. One of them is slow, so that it is known who completes the set.
+class RankLocalScene final : public Scene {
+ public:
+  // `over_ranks`: what is replaced was saved so too; otherwise by all ranks together.
+  RankLocalScene(std::string name, const std::string& dir, bool over_ranks)
+      : name_(std::move(name)), dir_(dir + "/" + name_), over_ranks_(over_ranks) {}
+
+  std::string name() const override { return name_; }
+  int ranks() const override { return kRanks; }
+
+  void prepare() override {
+    ForkedRanks ranks(kRanks, [&](Group& group) {
+      save_version(group, dir_, next_, seconds(30), nullptr, /*collectives=*/!over_ranks_);
+    });
+    ranks.require_success("an undisturbed save");
+    at_ = next_++;
+    require_there(at_);
+  }
+
+  void run(Group& group) override {
+    SlowPlanner planner(group.rank() == 1);
+    save_version(group, dir_, next_, seconds(30), &planner, /*collectives=*/false);
+  }
+
+  void check(const Outcome& outcome) override {
+    const int found = version_of(load_into_new(dir_));
+    require(found == at_ || found == next_, "neither the old nor the new checkpoint");
+    require(!outcome.any_succeeded() || found == next_, "a rank said the save was done, and it is not");
+    ++next_;
+    ForkedRanks ranks(kRanks, [&](Group& group) { run(group); });
+    ranks.require_success("the next save");
+    require_there(next_++);
+    require(files_in(dir_) == 3 * kRanks || outcome.action == "sleep", "something of a dead save is left");
+  }
+
+ private:
+  class SlowPlanner final : public DefaultSavePlanner {
+   public:
+    explicit SlowPlanner(bool slow) : DefaultSavePlanner(planning()), slow_(slow) {}
+    SavePlan finish_plan(SavePlan central) override {
+      if (slow_) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return DefaultSavePlanner::finish_plan(std::move(central));
+    }
+
+   private:
+    static SavePlannerOptions planning() {
+      SavePlannerOptions options;
+      options.global.allow_partial = true;
+      return options;
+    }
+    bool slow_;
+  };
+
+  void require_there(int version) const {
+    require(version_of(load_into_new(dir_)) == version, "an undisturbed save is not there");
+  }
+
+  std::string name_, dir_;
+  bool over_ranks_;
+  int at_ = 0;
+  int next_ = 1;
+};
+
 // Safetensors files have no manifest: a load of some of them must fail, not give something else.
 class HuggingFaceScene final : public Scene {
  public:
@@ -181,6 +246,8 @@ std::vector<std::unique_ptr<Scene>> save_scenes(const std::string& dir) {
   scenes.push_back(std::make_unique<SaveScene>("failing-save", dir, true, Way::kFailing));
   scenes.push_back(std::make_unique<SaveScene>("failing-threads", dir, true, Way::kThreads));
   scenes.push_back(std::make_unique<SaveScene>("background-save", dir, true, Way::kBackground));
+  scenes.push_back(std::make_unique<RankLocalScene>("ranks-over-all", dir, false));
+  scenes.push_back(std::make_unique<RankLocalScene>("ranks-over-ranks", dir, true));
   scenes.push_back(std::make_unique<HuggingFaceScene>("hugging-face", dir, false));
   scenes.push_back(std::make_unique<HuggingFaceScene>("failing-hugging-face", dir, true));
   return scenes;

@@ -28,8 +28,9 @@ inline StateDict state_of(int rank, int version) {
 
 inline void save_version(Group& group, const std::string& dir, int version,
                          std::chrono::nanoseconds deadline = std::chrono::seconds(30),
-                         SavePlanner* planner = nullptr) {
+                         SavePlanner* planner = nullptr, bool collectives = true) {
   SaveOptions options;
+  options.use_collectives = collectives;
   options.group = &group;
   options.deadline = deadline;
   options.planner = planner;

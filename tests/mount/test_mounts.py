@@ -52,3 +52,10 @@ def test_a_reader_whose_files_are_taken_away_gets_an_error_not_wrong_numbers(mou
         assert e.code in ("io", "not_found"), e
     else:
         assert (again == 1).all()
+
+
+def test_a_save_that_does_not_wait_for_the_disk_replaces_another_there(mount: Path) -> None:
+    for version in (1, 2, 3):
+        cairn.save(state(version), mount / "run", durable=False)
+        assert cairn.load(None, mount / "run")["step"] == version
+    assert len(list((mount / "run").iterdir())) == 3, "data, manifest, metadata"

@@ -160,6 +160,40 @@ def test_until_every_rank_has_saved_the_old_one_loads(tmp_path: Path) -> None:
     assert torch.equal(state["same"], torch.ones(4))
 
 
+def _save_alone(folder: Path, rank: int, ranks: int) -> None:
+    """A rank that saves, nothing but its metadata, and knows of no other."""
+    engine = cairn._engine.Writer(os.fspath(folder), {})
+    engine.set_up(f"{rank + 1:032x}", rank, ranks, rank == 0, False)
+    engine.write([], lambda position: None)
+    engine.finish([], None, [([], b"")])
+
+
+@pytest.mark.parametrize("first", ["stock", "cairn"])
+def test_until_every_rank_has_saved_the_earlier_ones_of_single_ranks_load(
+    first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_ranks(2, _save, str(tmp_path), first, 1)
+    _save_alone(tmp_path, 1, 2)
+    run_ranks(2, _load, str(tmp_path), "cairn", 1)
+    run_ranks(2, _load, str(tmp_path), "stock", 1)
+    _load(0, str(tmp_path), "cairn", 1)
+    assert any("not complete" in record.message and "rank 0" in record.message for record in caplog.records)
+    _save_alone(tmp_path, 0, 2)
+    with pytest.raises(Exception, match="same"):
+        _load(0, str(tmp_path), "cairn", 1)
+    assert {name for name in _files(tmp_path) if ".metadata" in name} == {"__0.metadata", "__1.metadata"}
+
+
+@pytest.mark.parametrize("first", ["stock", "cairn"])
+def test_a_save_by_fewer_ranks_leaves_nothing_of_the_others(first: str, tmp_path: Path) -> None:
+    run_ranks(3, _save, str(tmp_path), first, 1)
+    before = _files(tmp_path)
+    run_ranks(2, _save, str(tmp_path), "cairn", 2)
+    run_ranks(2, _load, str(tmp_path), "cairn", 2)
+    run_ranks(2, _load, str(tmp_path), "stock", 2)
+    assert before & _files(tmp_path) == {"__0.metadata", "__1.metadata"}
+
+
 @pytest.mark.parametrize("first", ["stock", "cairn"])
 def test_a_save_of_all_ranks_takes_the_place_of_those_of_single_ones(first: str, tmp_path: Path) -> None:
     run_ranks(2, _save, str(tmp_path), first, 1, False)

@@ -149,6 +149,10 @@ class OpenLoad:
         prepared: list[Any] = self.reader.prepare_global_plan(self.planner.create_global_plan(plans))
         return prepared
 
+    def was_replaced(self, failed: bool) -> bool:
+        reader = self.reader._engine_reader if self.by_engine else None
+        return reader is not None and reader.was_replaced(failed)
+
     def read(self, mine: Any) -> None:
         plan = self.planner.finish_plan(mine)
         with _objects.guarded(self.planner):

@@ -1,0 +1,251 @@
+// Ranks that save each for itself, one after the other, and nobody waits for anybody.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cairn/cairn.h"
+#include "cairn/gc.h"
+#include "testing/crippled.h"
+#include "testing/errors.h"
+#include "testing/faulty.h"
+#include "testing/states.h"
+
+namespace cairn {
+namespace {
+
+class RankLocal : public testing::Test {
+ protected:
+  std::shared_ptr<Faults> faults = std::make_shared<Faults>();
+  std::shared_ptr<FileSystem> files = faulty_file_system(memory_file_system(), faults);
+
+  bool agreed = true;  // the ranks know of each other which save this is
+
+  // Other shapes on other ranks.
+  static StateDict state_of(int rank, int version) {
+    StateDict state;
+    state.set("w", Value(numbered({3 + rank}, 100 * version + rank)));
+    state.set("rank", Value(rank));
+    state.set("version", Value(version));
+    return state;
+  }
+
+  // One rank's save, from its first step to its last, with no group.
+  void save_rank(int rank, int ranks, int version) {
+    const auto writer = dcp_writer(files);
+    WriterRole role;
+    role.rank = rank;
+    role.world_size = ranks;
+    role.is_coordinator = rank == 0;
+    role.collective = false;
+    role.save_id[0] = static_cast<std::byte>(version);
+    role.save_id[1] = static_cast<std::byte>(rank + 1);
+    if (agreed) role.attempt[0] = static_cast<std::byte>(version);
+    writer->set_up_storage_writer(role);
+    const StateDict state = state_of(rank, version);
+    SavePlannerOptions planning;
+    planning.global.allow_partial = true;
+    DefaultSavePlanner planner(planning);
+    planner.set_world_size(1);
+    planner.set_up_planner(state, nullptr, true);
+    GlobalSavePlan global = planner.create_global_plan({planner.create_local_plan()});
+    std::vector<SavePlan> plans = writer->prepare_global_plan(std::move(global.plans));
+    std::vector<WrittenData> data;
+    data.push_back(writer->write_data(planner.finish_plan(std::move(plans.front())), planner));
+    Metadata metadata = *global.metadata;
+    writer->finish(metadata, std::move(data));
+  }
+
+  void save_all(int version) {
+    StateDict state = state_of(0, version);
+    const auto writer = dcp_writer(files);
+    save(state, "", {.writer = writer.get()});
+  }
+
+  // Every rank has its own of this version. Returns what the coordinator is warned of.
+  std::string load_on(int ranks, const std::vector<int>& versions) {
+    std::string warned;
+    run_ranks(ranks, [&](Group& group) {
+      const int version = versions[static_cast<std::size_t>(group.rank()) % versions.size()];
+      StateDict state = state_of(group.rank(), 0);
+      const auto reader = dcp_reader(files);
+      const LoadResult result = load(state, "", {.group = &group, .reader = reader.get()});
+      EXPECT_EQ(Value(state), Value(state_of(group.rank(), version))) << "rank " << group.rank();
+      if (group.rank() == 0 && !result.warnings.empty()) warned = result.warnings.front();
+    });
+    return warned;
+  }
+  int version_for_all() {
+    StateDict state;
+    state.set("version", Value(0));
+    const auto reader = dcp_reader(files);
+    load(state, "", {.reader = reader.get()});
+    return static_cast<int>(state.find("version")->get<std::int64_t>());
+  }
+
+  std::vector<std::string> metadata_files() const {
+    std::vector<std::string> names;
+    for (const FileEntry& file : files->list())
+      if (file.name.find(".metadata") != file.name.npos) names.push_back(file.name);
+    return names;
+  }
+  using Names = std::vector<std::string>;
+  bool mentions_rank(const std::string& text, const std::string& ranks) const {
+    return text.find("rank " + ranks + ".") != text.npos || text.ends_with("rank " + ranks);
+  }
+};
+
+TEST_F(RankLocal, TheFirstSaveOfEachRankIsThereAtOnce) {
+  save_rank(1, 2, 1);
+  EXPECT_EQ(metadata_files(), (Names{"__1.metadata"}));
+  save_rank(0, 2, 1);
+  EXPECT_EQ(load_on(2, {1}), "");
+}
+
+TEST_F(RankLocal, ARankThatHasNotSavedYetIsNamed) {
+  save_rank(0, 3, 1);
+  StateDict state = state_of(0, 0);
+  const auto reader = dcp_reader(files);
+  const LoadResult result = load(state, "", {.reader = reader.get()});
+  ASSERT_EQ(result.warnings.size(), 1U);
+  EXPECT_TRUE(mentions_rank(result.warnings[0], "1, 2")) << result.warnings[0];
+}
+
+TEST_F(RankLocal, UntilEveryRankHasSavedTheEarlierOneLoads) {
+  for (const int rank : {0, 1, 2}) save_rank(rank, 3, 1);
+  const auto before = files->list().size();
+  save_rank(2, 3, 2);
+  EXPECT_TRUE(mentions_rank(load_on(3, {1}), "0, 1"));
+  save_rank(0, 3, 2);
+  EXPECT_TRUE(mentions_rank(load_on(3, {1}), "1"));
+  save_rank(1, 3, 2);
+  EXPECT_EQ(load_on(3, {2}), "");
+  EXPECT_EQ(metadata_files(), (Names{"__0.metadata", "__1.metadata", "__2.metadata"}));
+  EXPECT_EQ(files->list().size(), before);
+}
+
+TEST_F(RankLocal, RanksThatKnowNothingOfEachOtherMakeASetToo) {
+  agreed = false;
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  save_rank(1, 2, 2);
+  load_on(2, {1});
+  save_rank(0, 2, 2);
+  load_on(2, {2});
+}
+
+TEST_F(RankLocal, WhatAnAttemptThatDiedLeftIsNoPartOfTheNext) {
+  for (const bool first : {true, false}) {
+    files = faulty_file_system(memory_file_system(), faults);
+    if (!first)
+      for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+    save_rank(0, 2, 2);
+    save_rank(1, 2, 3);
+    if (!first) load_on(2, {1});
+    save_rank(0, 2, 3);
+    EXPECT_EQ(load_on(2, {3}), "");
+    EXPECT_EQ(files->list().size(), 6U);
+  }
+}
+
+TEST_F(RankLocal, UntilEveryRankHasSavedACheckpointOfAllLoads) {
+  save_all(1);
+  save_rank(1, 2, 2);
+  EXPECT_EQ(version_for_all(), 1);
+  save_rank(0, 2, 2);
+  EXPECT_EQ(load_on(2, {2}), "");
+  EXPECT_EQ(metadata_files(), (Names{"__0.metadata", "__1.metadata"}));
+  EXPECT_EQ(files->list().size(), 6U);  // each with a manifest and a data file
+}
+
+TEST_F(RankLocal, ARankMaySaveAgainBeforeTheOthersHave) {
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  save_rank(0, 2, 2);
+  save_rank(0, 2, 3);
+  load_on(2, {1});
+  save_rank(1, 2, 3);
+  load_on(2, {3});
+  EXPECT_EQ(files->list().size(), 6U);
+}
+
+TEST_F(RankLocal, FewerRanksLeaveNothingOfTheOthers) {
+  for (const int rank : {0, 1, 2, 3}) save_rank(rank, 4, 1);
+  save_rank(0, 2, 2);
+  load_on(4, {1});
+  save_rank(1, 2, 2);
+  EXPECT_EQ(load_on(2, {2}), "");
+  EXPECT_EQ(metadata_files(), (Names{"__0.metadata", "__1.metadata"}));
+  EXPECT_EQ(files->list().size(), 6U);
+}
+
+TEST_F(RankLocal, MoreRanksTakeThePlaceOfFewer) {
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  for (const int rank : {2, 0}) save_rank(rank, 3, 2);
+  load_on(2, {1});
+  save_rank(1, 3, 2);
+  EXPECT_EQ(load_on(3, {2}), "");
+}
+
+TEST_F(RankLocal, ASaveOfAllTakesThePlaceOfOneThatIsNotComplete) {
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  save_rank(0, 2, 2);
+  save_all(3);
+  EXPECT_EQ(version_for_all(), 3);
+  EXPECT_EQ(metadata_files(), (Names{".metadata"}));
+  EXPECT_EQ(files->list().size(), 3U);
+  for (const int rank : {1, 0}) save_rank(rank, 2, 4);
+  load_on(2, {4});
+}
+
+// From any call on nothing works any more for whoever completes the set: it is whole, or the one before is.
+TEST_F(RankLocal, WhoeverCompletesTheSetMayDieOverIt) {
+  for (const bool over_all : {false, true}) {
+    for (std::uint64_t nth = 1;; ++nth) {
+      faults = std::make_shared<Faults>();
+      files = faulty_file_system(memory_file_system(), faults);
+      if (over_all) save_all(1);
+      if (!over_all)
+        for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+      save_rank(0, 2, 2);
+      faults->clear();
+      faults->fail({.nth = nth, .for_ever = true});
+      bool failed = false;
+      try {
+        save_rank(1, 2, 2);
+      } catch (const Error&) {
+        failed = true;
+      }
+      const bool reached = faults->fired() > 0;
+      faults->clear();
+      SCOPED_TRACE(nth);
+      const int found = version_for_all();
+      EXPECT_TRUE(found == 2 || (failed && found == 1));
+      if (found == 2) load_on(2, {2});
+      if (found == 1 && !over_all) load_on(2, {1});
+      for (const int rank : {1, 0}) save_rank(rank, 2, 3);
+      load_on(2, {3});
+      if (!reached) break;
+    }
+  }
+}
+
+TEST_F(RankLocal, WhereLocksEndAtTheMachineTheEarlierOneLoadsTooUntilAllHaveSaved) {
+  const std::shared_ptr<FileSystem> inner = std::move(files);
+  files = std::make_shared<CrippledFileSystem>(*inner, Lacks{.locks = true});
+  for (const int rank : {0, 1, 2}) save_rank(rank, 3, 1);
+  save_rank(0, 2, 2);
+  load_on(3, {1});
+  save_rank(1, 2, 2);
+  load_on(2, {2});
+  EXPECT_EQ(metadata_files(), (Names{"__0.metadata", "__1.metadata"}));
+  EXPECT_EQ(files->list().size(), 6U);
+}
+
+TEST_F(RankLocal, CleaningUpLeavesWhatWaitsForOthers) {
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  save_rank(0, 2, 2);
+  EXPECT_TRUE(gc(*files, {.force = true}).files.empty());
+  save_rank(1, 2, 2);
+  load_on(2, {2});
+}
+
+}  // namespace
+}  // namespace cairn
