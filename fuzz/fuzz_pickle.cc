@@ -2,6 +2,7 @@
 #include "base/source.h"
 #include "cairn/state_dict.h"
 #include "format/pickle.h"
+#include "format/pickle_survey.h"
 #include "format/pickle_writer.h"
 #include "fuzz.h"
 
@@ -37,11 +38,35 @@ bool accepted_as_metadata(ByteSpan input, const Limits& limits) {
   }
 }
 
+// What must come back just as it was.
+std::string whole_value(ByteSpan input, const Limits& limits) {
+  pickle::Options options;
+  options.dialect = pickle::Dialect::kMetadata;
+  options.max_bytes = kRewrittenBytes;
+  const pickle::Graph graph = pickle::read(*memory_source(input), options, limits);
+  Budget budget(input.size(), limits);
+  pickle::Survey survey(graph, budget, limits);
+  return write_value(pickle::to_whole_value(graph, graph.root(), survey, budget, limits));
+}
+
+void keep_whole(ByteSpan input, const Limits& limits) {
+  std::string once;
+  try {
+    once = whole_value(input, limits);
+  } catch (const Error&) {
+    return;  // beyond the limits
+  }
+  const std::string again =
+      must("what was kept whole reads back", [&] { return whole_value(as_bytes(once), limits); });
+  require(again == once, "what was kept whole is the same after writing and reading");
+}
+
 }  // namespace
 
 void run(ByteSpan input, const Limits& limits) {
   pickle::disassemble(input, 200);
   const bool metadata = accepted_as_metadata(input, limits);
+  if (metadata) keep_whole(input, limits);
   Value value;
   try {
     value = read_value(input, pickle::Dialect::kTorch, limits.torch_pickle_bytes, limits);

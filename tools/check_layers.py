@@ -71,6 +71,7 @@ PUBLIC: dict[str, str] = {
     "tcp_group.h": "group",
     "storage.h": "storage",
     "dcp_metadata.h": "format",
+    "pickle_view.h": "format",
     "checkpoint_storage.h": "reading",  # the interfaces of save and load
     "hugging_face.h": "reading",
     "checkpoint.h": "checkpoint",

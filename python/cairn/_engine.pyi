@@ -322,13 +322,17 @@ class Metadata:
     def entries(self) -> list[Entry]: ...
     def places(self) -> list[Place]: ...
     def paths(self) -> dict[str, tuple[str | int, ...]] | bool | None:
-        """The path of each entry; False: something that only Python can unpickle."""
-    @property
-    def has_extra(self) -> bool:
-        """Whether there are attributes that are none of DCP's."""
+        """The path of each entry; False: something else, see foreign_planner_data."""
     @property
     def has_foreign_places(self) -> bool:
-        """Whether only Python can unpickle where the items are; places() has none then."""
+        """Whether objects of somebody's own say where the items are; places() has none then."""
+    def foreign_planner_data(self, file: str) -> Any:
+        """What another planner left. Nothing is run: "unsupported" for objects of other classes than
+        torch.distributed.checkpoint's dataclasses and those derived from them that are imported already. `file` stands
+        for the description in errors."""
+    def foreign_places(self, file: str) -> Any: ...
+    def extra(self, file: str) -> dict[str, Any]:
+        """Attributes that are none of DCP's."""
     @property
     def version(self) -> str | None: ...
     @property
@@ -442,6 +446,9 @@ class Writer:
     def is_published(self) -> bool: ...
     def warnings(self) -> list[str]: ...
 
+def object_of_pickle(pickle: bytes, file: str) -> Any:
+    """A whole description in one that the engine has no type for, as Metadata.foreign_planner_data makes a part."""
+
 class Reader:
     """Reads a checkpoint step by step."""
 
@@ -470,6 +477,3 @@ def consolidate(
     source: _Path, to: _Path, file_of: dict[str, int], threads: int, group: Group | None = None, seconds: float = 1800.0
 ) -> None:
     """Whole tensors out of the shards in `source`; all ranks of the group call it."""
-
-def parse_metadata(bytes: bytes, name: str) -> Metadata:
-    """What a `.metadata` file holds, of its bytes; runs nothing. `name` stands for the file in errors."""

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "cairn/checkpoint_storage.h"
-#include "cairn/dcp_metadata.h"
 #include "cairn/error.h"
 #include "cairn/hugging_face.h"
 #include "cairn/torch_save.h"
 #include "group.h"
 #include "metadata.h"
+#include "objects.h"
 #include "options.h"
 #include "plans.h"
 
@@ -43,10 +43,10 @@ class Writer {
   // pickle} of attributes that are none of DCP's.
   void finish(nb::list entries, nb::object planner_data, nb::list ranks, nb::object places, nb::dict extra) {
     Metadata metadata = make_metadata(std::move(entries), std::move(planner_data));
-    if (!places.is_none()) metadata.foreign_storage_data = Value(Opaque{"", std::string(bytes_of(places))});
+    if (!places.is_none()) metadata.foreign_storage_data = readable_pickle(bytes_of(places), "the places");
     metadata.version = "1.0.0";
     for (const auto& [name, pickle] : extra)
-      metadata.extra.set(to_text(name), Value(Opaque{"", std::string(bytes_of(pickle))}));
+      metadata.extra.set(to_text(name), readable_pickle(bytes_of(pickle), "the attribute " + to_text(name)));
     std::vector<WrittenData> all;
     for (nb::handle rank : ranks) {
       WrittenData data;
@@ -119,13 +119,6 @@ class Reader {
   std::shared_ptr<Metadata> known_;  // when it is set up
 };
 
-// Of bytes that Python read, from wherever; `name` stands for them in errors.
-std::shared_ptr<Metadata> parse_metadata(nb::bytes bytes, std::string name) {
-  const std::string_view text = bytes_of(bytes);
-  nb::gil_scoped_release release;
-  return std::make_shared<Metadata>(parse_dcp_metadata(text, std::move(name)));
-}
-
 // `file_of` is {fqn: number of its file}; `options` are those of a Writer.
 std::unique_ptr<Writer> make_hf_writer(const std::filesystem::path& path, nb::dict file_of, bool sharded,
                                        nb::dict options) {
@@ -167,9 +160,16 @@ void bind_storage(nb::module_& m) {
       .def("entries", entry_rows)
       .def("places", place_rows)
       .def("paths", paths)
-      .def_prop_ro("has_extra", [](const Metadata& self) { return !self.extra.empty(); })
       .def_prop_ro("has_foreign_places",
                    [](const Metadata& self) { return !self.foreign_storage_data.is<None>(); })
+      .def("foreign_planner_data", foreign_planner_data, "file"_a)
+      .def(
+          "foreign_places",
+          [](const Metadata& self, const std::string& file) {
+            return object_of_value(self.foreign_storage_data, file);
+          },
+          "file"_a)
+      .def("extra", extra_objects, "file"_a)
       .def_prop_ro("version", [](const Metadata& self) { return self.version; })
       .def_prop_ro(
           "save_id",
@@ -198,7 +198,10 @@ void bind_storage(nb::module_& m) {
       .def("was_replaced", &Reader::was_replaced, "failed"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("read", &Reader::read, "items"_a, "planner"_a, "places"_a.none() = nb::none());
 
-  m.def("parse_metadata", parse_metadata, "bytes"_a, "name"_a);
+  m.def(
+      "object_of_pickle",
+      [](nb::bytes pickle, const std::string& file) { return object_of_pickle(bytes_of(pickle), file); },
+      "pickle"_a, "file"_a);
   m.def("consolidate", consolidate_shards, "source"_a, "to"_a, "file_of"_a, "threads"_a,
         "group"_a.none() = nb::none(), "seconds"_a = 1800.0);
   m.def(

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cairn/error.h"
+#include "objects.h"
 
 namespace cairn::python {
 namespace {
@@ -105,6 +106,17 @@ nb::object paths(const Metadata& metadata) {
   return found;
 }
 
+nb::object foreign_planner_data(const Metadata& metadata, const std::string& file) {
+  return object_of_value(std::get<Value>(metadata.planner_data), file);
+}
+
+nb::dict extra_objects(const Metadata& metadata, const std::string& file) {
+  nb::dict made;
+  for (const auto& [name, value] : metadata.extra)
+    made[to_str(to_string(name))] = object_of_value(value, file);
+  return made;
+}
+
 Metadata make_metadata(nb::list entries, nb::object planner_data) {
   Metadata metadata;
   for (nb::handle row : entries) {
@@ -124,7 +136,7 @@ Metadata make_metadata(nb::list entries, nb::object planner_data) {
     metadata.state_dict_metadata.emplace_back(std::move(fqn), std::move(tensor));
   }
   if (PyBytes_Check(planner_data.ptr())) {
-    metadata.planner_data = Value(Opaque{"", std::string(bytes_of(planner_data))});
+    metadata.planner_data = readable_pickle(bytes_of(planner_data), "the planner's data");
   } else if (!planner_data.is_none()) {
     PathMap map;
     for (const auto& [fqn, path] : nb::cast<nb::dict>(planner_data)) map.add(to_text(fqn), to_path(path));

@@ -12,8 +12,9 @@
 namespace cairn {
 
 // Reads a `.metadata` (or rank-local `__0.metadata`) file of torch 1.13 or later. Runs nothing: objects of
-// unknown classes are kept as Opaque where DCP allows any object (planner_data, extra attributes), and
-// are Error(kUnsupported) elsewhere.
+// unknown classes are kept where DCP allows any object (planner_data, storage_data, extra attributes of
+// Metadata), and are Error(kUnsupported) elsewhere. Such a part is a plain Value if that says all there is,
+// else one Opaque as a whole, in which what is shared stays shared.
 Metadata read_dcp_metadata(const ByteSource& source, const Limits& limits = {});
 
 // The same, opcode by opcode, without the shortcuts for what CPython writes. For tests: both must agree.

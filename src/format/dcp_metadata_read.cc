@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "format/dcp_reducer.h"
 #include "format/names.h"
 #include "format/pickle.h"
+#include "format/pickle_survey.h"
 
 namespace cairn {
 
@@ -54,6 +56,7 @@ class MetadataReader {
   void read_storage_meta(Ref ref);
   std::optional<std::string> text_or_none(Ref ref, std::string_view what);
   std::string path_text(Ref object);
+  bool has_plain_extra(Ref state);
   void read_plainly();
   bool attribute(Ref state, std::string_view name, Ref& value) const {
     return graph_.find(state, name, value) && value.kind() != Kind::kNone;
@@ -153,12 +156,8 @@ Metadata MetadataReader::read() {
     std::get<BytesStorageMetadata>(out_.state_dict_metadata[at].second).extra = std::move(extra);
   if (attribute(state, "storage_meta", value)) read_storage_meta(value);
   if (attribute(state, "version", value)) out_.version = text_or_none(value, "version");
-  try {
-    out_.extra = reducer_.extra_of(graph_, state, kFields);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kUnsupported) throw;
-    foreign_extra_ = true;  // objects of DCP's own are among them
-  }
+  foreign_extra_ = !has_plain_extra(state);
+  if (!foreign_extra_) out_.extra = reducer_.extra_of(graph_, state, kFields);
   // Gives the reducer's rows away, with the sizes that anything else may refer to.
   if (attribute(state, "storage_data", value)) read_storage_data(value);
   if (foreign_planner_ || foreign_storage_ || foreign_extra_) read_plainly();
@@ -166,21 +165,41 @@ Metadata MetadataReader::read() {
   return std::move(out_);
 }
 
-// Reads the file again without the reducer, so that what is not DCP's is kept whole as plain values.
+bool is_field(std::string_view name) {
+  return std::find(kFields.begin(), kFields.end(), name) != kFields.end();
+}
+
+bool MetadataReader::has_plain_extra(Ref state) {
+  std::optional<pickle::Survey> survey;  // seldom needed
+  return each_entry(graph_, state, [&](Ref key, Ref value) {
+    if (key.kind() == Kind::kString && is_field(graph_.text(key))) return true;
+    if (!survey) survey.emplace(graph_, budget_, limits_);
+    return survey->is_plain(value);
+  });
+}
+
+// Reads the file again without the reducer, so that what is not DCP's is kept whole.
 void MetadataReader::read_plainly() {
   budget_.give_back(graph_.memory());
   graph_ = Graph();
   const Graph plain = pickle::read(source_, options(nullptr), limits_);
-  const Ref state = plain.state(plain.root());
   Limits inside = limits_;  // depth counts from the file's root
   inside.depth -= std::min(inside.depth, 1U);
-  const auto field = [&](std::string_view name) -> Value {
-    Ref value;
-    return plain.find(state, name, value) ? pickle::to_value(plain, value, {}, budget_, inside) : None{};
-  };
-  if (foreign_planner_) out_.planner_data = field("planner_data");
-  if (foreign_storage_) out_.foreign_storage_data = field("storage_data");
-  if (foreign_extra_) out_.extra = reducer_.extra_of(plain, state, kFields);
+  pickle::Survey survey(plain, budget_, inside);
+  each_entry(plain, plain.state(plain.root()), [&](Ref key, Ref value) {
+    if (key.kind() != Kind::kString) broken_metadata("an attribute whose name is no string");
+    const std::string_view name = plain.text(key);
+    const auto keep = [&] { return pickle::to_whole_value(plain, value, survey, budget_, inside); };
+    if (foreign_planner_ && name == "planner_data") out_.planner_data = keep();
+    if (foreign_storage_ && name == "storage_data") out_.foreign_storage_data = keep();
+    if (foreign_extra_ && !is_field(name)) {
+      budget_.take(2 * dict_bytes(1) + text_bytes(name));
+      if (out_.extra.find(std::string(name)) != nullptr)
+        broken_metadata(fmt::format("an object has the attribute '{}' twice", name));
+      out_.extra.set(std::string(name), keep());
+    }
+    return true;
+  });
 }
 
 // Every name once; `seen` is by its number.

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -153,6 +154,14 @@ Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, Budget& budg
                const Limits& limits = {});
 // The same with what the graph leaves of a budget of its own.
 Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, const Limits& limits = {});
+
+// The same for what must come back just as it was: plain values if they say all there is, else one Opaque, in
+// which what is shared stays so, and what is inside itself too.
+class Survey;  // format/pickle_survey.h
+Value to_whole_value(const Graph& graph, Ref ref, Survey& survey, Budget& budget, const Limits& limits);
+
+// The bytes that a call in the pickle stands for: protocol 2 has no others. Nothing for any other object.
+std::optional<std::string> bytes_of_call(const Graph& graph, Ref object);
 
 // The program, one line an opcode, for people: "   12: BINUNICODE 'lr'". At most `max_lines`. Never fails:
 // at a broken place it says so and stops.

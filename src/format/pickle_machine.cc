@@ -267,6 +267,13 @@ const std::byte* Machine::execute(const std::byte* p, const std::byte* until) {
         stack_.truncate(first);
         break;
       }
+      case kFrozenSet: {
+        first = pop_mark();
+        const Ref made = frozenset_node(stack_.data() + first, stack_.size() - first);
+        stack_.truncate(first);
+        push(made);
+        break;
+      }
       case kSetItem: {
         need(3);
         must_be_new(stack_.size() - 3);

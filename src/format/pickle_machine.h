@@ -49,6 +49,7 @@ class Machine final : private Cursor::Host {
   Ref tuple_node(const std::uint64_t* items, std::uint64_t count);
   Ref container_node(Kind kind, bool ordered = false);
   Ref global_node(Ref module, Ref name);
+  Ref frozenset_node(const std::uint64_t* items, std::uint64_t count);
   Ref object_node(Ref callable, Ref args, bool made_by_new);
 
   // Changing them.
@@ -131,6 +132,7 @@ class Machine final : private Cursor::Host {
   Graph graph_;
   PodVector<std::uint64_t> stack_;
   PodVector<std::uint64_t> marks_;
+  Ref frozenset_;                       // the class, once it was needed
   PodVector<std::uint32_t> class_ids_;  // of each global, for the reducer
   Memo memo_;
   PodVector<Stretch> stretches_;

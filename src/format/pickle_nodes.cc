@@ -112,6 +112,19 @@ Ref Machine::object_node(Ref callable, Ref args, bool made_by_new) {
   return node(Kind::kObject, index);
 }
 
+// As protocol 2 writes it: builtins.frozenset([...]).
+Ref Machine::frozenset_node(const std::uint64_t* items, std::uint64_t count) {
+  if (frozenset_ == Ref{}) {
+    constexpr char kNames[2][16] = {"builtins", "frozenset"};  // whole words, as text_node reads them
+    const auto* names = reinterpret_cast<const std::byte*>(kNames);
+    const Ref module = string_node(names, std::strlen(kNames[0]));
+    frozenset_ = global_node(module, string_node(names + sizeof(kNames[0]), std::strlen(kNames[1])));
+  }
+  const Ref list = container_node(Kind::kList);
+  append(list, items, count);
+  return object_node(frozenset_, tuple_node(&list.bits, 1), false);
+}
+
 void Machine::append(Ref container, const std::uint64_t* items, std::uint64_t count) {
   if (count == 0) return;
   auto& words = graph_.words_;

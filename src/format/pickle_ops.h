@@ -49,6 +49,7 @@ enum Op : std::uint8_t {
   kBinUnicode8 = 0x8d,
   kEmptySet = 0x8f,
   kAddItems = 0x90,
+  kFrozenSet = 0x91,
   kStackGlobal = 0x93,
   kMemoize = 0x94,
   kFrame = 0x95,

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <unordered_map>
 #include <utility>
 
 #include "cairn/error.h"
 #include "format/pickle.h"
+#include "format/pickle_survey.h"
 #include "format/pickle_writer.h"
 
 namespace cairn::pickle {
@@ -31,6 +33,11 @@ class Walk {
         visits_left_(4 * graph.opcodes() + 16) {}
 
   Value value(Ref ref, std::uint32_t depth);
+  // An Opaque in which what `survey` found shared is there once.
+  Value whole(Ref ref, const Survey& survey) {
+    survey_ = &survey;
+    return opaque(ref, 0);
+  }
 
  private:
   void check_depth(std::uint32_t depth) const {
@@ -54,6 +61,9 @@ class Walk {
   std::string class_name(Ref ref) const;
   void pay_to_emit(std::uint64_t bytes);
   void emit(Writer& writer, Ref ref, std::uint32_t depth);
+  void emit_new(Writer& writer, Ref ref, std::uint32_t depth);
+  bool recall(Writer& writer, Ref ref);
+  void remember(Writer& writer, Ref ref);
   void emit_object(Writer& writer, Ref ref, std::uint32_t depth);
 
   const Graph& graph_;
@@ -62,6 +72,8 @@ class Walk {
   const Limits& limits_;
   std::uint64_t visits_left_;
   std::uint64_t emitting_ = 0;  // taken for the pickle that is being written
+  const Survey* survey_ = nullptr;
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;  // in the memo of that pickle, of what is shared
 };
 
 Value Walk::value(Ref ref, std::uint32_t depth) {
@@ -132,28 +144,9 @@ Value Walk::known_object(Ref ref, std::uint32_t depth) {
   const Ref callable = graph_.callable(ref);
   const Ref args = graph_.args(ref);
   if (callable.kind() == Kind::kGlobal && args.kind() == Kind::kTuple && !graph_.has_state(ref)) {
-    // How protocol 2 writes bytes: _codecs.encode(text, "latin1").
-    if (graph_.is_global(callable, "_codecs", "encode") && graph_.size(args) == 2) {
-      const Ref text = graph_.item(args, 0);
-      if (text.kind() == Kind::kString) {
-        const std::string_view utf8 = graph_.text(text);
-        budget_.take(2 * text_bytes(utf8));  // a string that grows
-        std::string bytes;
-        for (std::size_t i = 0; i < utf8.size(); ++i) {
-          const auto c = static_cast<unsigned char>(utf8[i]);
-          if (c < 0x80) {
-            bytes.push_back(static_cast<char>(c));
-          } else if ((c == 0xC2 || c == 0xC3) && i + 1 < utf8.size()) {
-            bytes.push_back(
-                static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
-          } else {
-            return opaque(ref, depth);
-          }
-        }
-        return Bytes{std::move(bytes)};
-      }
-    }
-    if (graph_.is_global(callable, "builtins", "bytes") && graph_.size(args) == 0) return Bytes{};
+    if (graph_.size(args) == 2 && graph_.item(args, 0).kind() == Kind::kString)
+      budget_.take(2 * text_bytes(graph_.text(graph_.item(args, 0))));  // a string that grows
+    if (auto bytes = bytes_of_call(graph_, ref)) return Bytes{std::move(*bytes)};
     if (graph_.is_global(callable, "torch", "Size") && graph_.size(args) == 1 &&
         graph_.item(args, 0).kind() == Kind::kTuple) {
       return value(graph_.item(args, 0), depth + 1);
@@ -191,7 +184,36 @@ void Walk::pay_to_emit(std::uint64_t bytes) {
   emitting_ += 2 * bytes;
 }
 
+// Whether it has been written before: then a reference is.
+bool Walk::recall(Writer& writer, Ref ref) {
+  const auto known = numbers_.find(ref.bits);
+  if (known == numbers_.end()) return false;
+  writer.fetch(known->second);
+  return true;
+}
+
+// To be called when it lies on the stack, and before it is filled: it may be a part of itself.
+void Walk::remember(Writer& writer, Ref ref) {
+  if (survey_ == nullptr || !survey_->is_shared(ref)) return;
+  constexpr std::uint64_t kNode = block_bytes(32) + 2 * sizeof(void*);
+  pay_to_emit(kNode);
+  numbers_[ref.bits] = writer.memoize();
+}
+
 void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
+  if (survey_ != nullptr && survey_->is_shared(ref) && recall(writer, ref)) return;
+  emit_new(writer, ref, depth);
+  switch (ref.kind()) {
+    case Kind::kBigInt:
+    case Kind::kString:
+    case Kind::kBytes:
+    case Kind::kTuple:
+    case Kind::kSet: remember(writer, ref); return;
+    default: return;  // the others did when they were begun
+  }
+}
+
+void Walk::emit_new(Writer& writer, Ref ref, std::uint32_t depth) {
   enter(depth);
   constexpr std::uint64_t kMostForAnOpcode = 16;
   pay_to_emit(kMostForAnOpcode);
@@ -233,6 +255,7 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
     }
     case Kind::kList:
       writer.empty_list();
+      remember(writer, ref);
       writer.mark();
       emit_items(ref);
       writer.appends();
@@ -245,6 +268,7 @@ void Walk::emit(Writer& writer, Ref ref, std::uint32_t depth) {
       } else {
         writer.empty_dict();
       }
+      remember(writer, ref);
       writer.mark();
       emit_items(ref);
       writer.setitems();
@@ -273,6 +297,7 @@ void Walk::emit_object(Writer& writer, Ref ref, std::uint32_t depth) {
   emit(writer, graph_.callable(ref), depth + 1);
   emit(writer, graph_.args(ref), depth + 1);
   graph_.is_new(ref) ? writer.newobj() : writer.reduce();
+  remember(writer, ref);
   const auto emit_items = [&](Ref container, void (Writer::*finish)()) {
     if (container.kind() == Kind::kNone) return;
     writer.mark();
@@ -292,6 +317,30 @@ void Walk::emit_object(Writer& writer, Ref ref, std::uint32_t depth) {
 
 }  // namespace
 
+// Protocol 2 has no bytes: Python writes _codecs.encode(text, "latin1"), and bytes() for none.
+std::optional<std::string> bytes_of_call(const Graph& graph, Ref object) {
+  const Ref callable = graph.callable(object);
+  const Ref args = graph.args(object);
+  if (graph.has_state(object) || args.kind() != Kind::kTuple) return std::nullopt;
+  if (graph.is_global(callable, "builtins", "bytes") && graph.size(args) == 0) return std::string();
+  if (!graph.is_global(callable, "_codecs", "encode") || graph.size(args) != 2 ||
+      graph.item(args, 0).kind() != Kind::kString)
+    return std::nullopt;
+  const std::string_view utf8 = graph.text(graph.item(args, 0));
+  std::string bytes;
+  for (std::size_t i = 0; i < utf8.size(); ++i) {
+    const auto c = static_cast<unsigned char>(utf8[i]);
+    if (c < 0x80) {
+      bytes.push_back(static_cast<char>(c));
+    } else if ((c == 0xC2 || c == 0xC3) && i + 1 < utf8.size()) {
+      bytes.push_back(static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
 Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, Budget& budget, const Limits& limits) {
   return Walk(graph, leaf, budget, limits).value(ref, 0);
 }
@@ -300,6 +349,11 @@ Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, const Limits
   Budget budget(graph.bytes(), limits);
   budget.take(graph.memory());
   return to_value(graph, ref, leaf, budget, limits);
+}
+
+Value to_whole_value(const Graph& graph, Ref ref, Survey& survey, Budget& budget, const Limits& limits) {
+  if (survey.is_plain(ref)) return to_value(graph, ref, {}, budget, limits);
+  return Walk(graph, {}, budget, limits).whole(ref, survey);
 }
 
 }  // namespace cairn::pickle

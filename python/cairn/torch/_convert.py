@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from .._errors import error
+from . import _objects
 
 _MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last, torch.preserve_format)
 
@@ -75,7 +76,7 @@ def from_place(index: MetadataIndex, place: _StorageInfo) -> tuple[Any, ...]:
 
 def from_results(results: list[list[Any]]) -> tuple[list[tuple[Any, bytes]], bytes | None]:
     """(what each rank wrote and its checksums, or a pickle of places that are of somebody's own kind)."""
-    if all(isinstance(each.storage_data, _StorageInfo) for rank in results for each in rank):
+    if all(type(each.storage_data) is _StorageInfo for rank in results for each in rank):
         rows = [[from_place(each.index, each.storage_data) for each in rank] for rank in results]
         return [(row, getattr(rank, "attachment", b"")) for row, rank in zip(rows, results)], None
     return [], pickle.dumps({each.index: each.storage_data for rank in results for each in rank}, protocol=2)
@@ -84,25 +85,24 @@ def from_results(results: list[list[Any]]) -> tuple[list[tuple[Any, bytes]], byt
 _FIELDS = {field.name for field in dataclasses.fields(Metadata)}
 
 
-def to_metadata(engine: Any, unpickle: Callable[[], Metadata] | None = None) -> Metadata:
-    """torch's Metadata. What only Python's pickle knows comes from `unpickle`: what a foreign planner left, and
-    attributes of somebody's own. Without it they are left out."""
-    foreign = engine.paths() is False or engine.has_extra or engine.has_foreign_places
-    theirs = unpickle() if foreign and unpickle is not None else None
-    if engine.has_foreign_places:
-        if theirs is None:
-            raise error("unsupported", "where its items are is told by objects that only unpickling could read")
-        return theirs
+def to_metadata(engine: Any, file: str) -> Metadata:
+    """torch's Metadata of the one in `file`. Nothing in it is run: what is not DCP's own is made of plain data and of
+    dataclasses derived from torch's, or refused; with safe objects it is left out, and places of that kind refused."""
+    safe = _objects.is_safe()
+    paths = engine.paths()
+    if engine.has_foreign_places and safe:
+        raise error("unsupported", "where its items are is told by objects of somebody's own")
     made = Metadata(
         state_dict_metadata={row[0]: to_entry(row) for row in engine.entries()},
-        planner_data=engine.paths() or None,
-        storage_data=dict(map(to_place, engine.places())),
+        planner_data=paths or None,
+        storage_data=engine.foreign_places(file) if engine.has_foreign_places else dict(map(to_place, engine.places())),
         storage_meta=StorageMeta(checkpoint_id=engine.checkpoint_id, save_id=engine.save_id),
         version=engine.version,
     )
-    if theirs is not None:
-        made.planner_data = theirs.planner_data
-        vars(made).update({name: value for name, value in vars(theirs).items() if name not in _FIELDS})
+    if paths is False and not safe:
+        made.planner_data = engine.foreign_planner_data(file)
+    if not safe:
+        vars(made).update(engine.extra(file))
     return made
 
 

@@ -70,7 +70,7 @@ class LazyMetadata(Metadata):
     def _become(self) -> Metadata:
         known = _fields(self)
         engine = known["engine"] or self._read(known)
-        made = vars(_convert.to_metadata(engine, _objects.unpickler(lambda: self._bytes(known))))
+        made = vars(_convert.to_metadata(engine, f"{known['path']}/.metadata"))
         known.clear()
         known.update(made)
         self.__class__ = Metadata  # type: ignore[assignment]
@@ -83,12 +83,6 @@ class LazyMetadata(Metadata):
         if known["save_id"] not in (None, engine.save_id):
             raise RuntimeError(f"the checkpoint in {known['path']} has been replaced since this save")
         return engine
-
-    @staticmethod
-    def _bytes(known: dict[str, Any]) -> bytes:
-        with known["fs"].create_stream(known["fs"].concat_path(known["path"], ".metadata"), "rb") as stream:
-            read: bytes = stream.read()
-            return read
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]

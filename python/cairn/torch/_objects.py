@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
@@ -39,11 +38,6 @@ def decode(archive: bytes | io.BytesIO) -> Any:
     """Unpickles as DCP does, which runs what the pickle says, unless safe objects were asked for."""
     stream = archive if isinstance(archive, io.BytesIO) else io.BytesIO(archive)
     return torch.load(stream, weights_only=_safe)
-
-
-def unpickler(read: Callable[[], bytes]) -> Callable[[], Any] | None:
-    """What unpickles a description as DCP does; None when only safe objects were asked for."""
-    return None if _safe else lambda: pickle.loads(read())
 
 
 def require_safe_reader(reader: Any) -> None:

@@ -121,7 +121,7 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     def _read(self, items: list[ReadItem]) -> list[Any]:
         reader = _engine.torch_save_reader(self.path)
-        found = _Found(_convert.to_metadata(reader.metadata()).state_dict_metadata)
+        found = _Found(_convert.to_metadata(reader.metadata(), os.fspath(self.path)).state_dict_metadata)
         reader.read(items, found)
         return [found.values[id(item)] for item in items]
 

@@ -225,9 +225,9 @@ class FileSystemReader(_Reader):
         return reader, reader.metadata(rank or 0)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The checkpoint's description. Parsed by the engine, which runs nothing that is in the file; only what the
-        engine does not know is unpickled, as torch does: not with safe objects, which leave out what a planner of
-        the user's left there and refuse the rest."""
+        """The checkpoint's description. Nothing that is in the file is run: the engine reads it, and what is none of
+        DCP's own becomes plain data and dataclasses derived from torch's, or is refused. Safe objects leave out what a
+        planner of the user's left there and refuse the rest."""
         rank = kwargs.get("rank")
         name = _metadata_fn if rank is None else f"__{rank}{_metadata_fn}"
         path = self.fs.concat_path(self.path, name)
@@ -237,17 +237,22 @@ class FileSystemReader(_Reader):
                 read: bytes = stream.read()
                 return read
 
-        unpickle = _objects.unpickler(bytes_of_file)
+        file, known = os.fspath(path), None
         try:
             self._engine_reader, known = self._opened(rank)
-            metadata = _convert.to_metadata(known, unpickle)
+            metadata = _convert.to_metadata(known, file)
         except Error as error:
             if error.code != "unsupported":
                 raise
-            if unpickle is None:
-                message = f"{os.fspath(path)} holds what only unpickling could read, refused with safe=True: {error}"
+            if _objects.is_safe():
+                message = f"{file} holds what only unpickling could read, refused with safe=True: {error}"
                 raise make_error("unsupported", message) from None
-            self._engine_reader, metadata = None, unpickle()
+            if known is not None:
+                raise
+            self._engine_reader = None
+            metadata = _engine.object_of_pickle(bytes_of_file(), file)  # of classes derived from DCP's own
+            if not isinstance(metadata, Metadata):
+                raise
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
         assert metadata.storage_meta is not None

@@ -8,13 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 from enum import Enum
+from typing import Any
 
+import torch
 import torch.distributed.checkpoint.format_utils as _torch
 
 from .. import Error, convert
 from . import _objects
 from ._local_files import is_file, is_folder
 from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
+from .default_planner import _EmptyStateDictLoadPlanner
+from .filesystem import FileSystemReader
+from .state_dict_loader import _load_state_dict
 
 __all__ = [
     "BroadcastingTorchSaveReader",
@@ -24,8 +29,7 @@ __all__ = [
     "torch_save_to_dcp",
 ]
 
-# Taken now: cairn.torch.install() puts the functions below in their place.
-_dcp_to_torch_save = _torch.dcp_to_torch_save
+# Taken now: cairn.torch.install() puts the function below in its place.
 _torch_save_to_dcp = _torch.torch_save_to_dcp
 
 
@@ -40,8 +44,11 @@ def dcp_to_torch_save(dcp_checkpoint_dir: str | os.PathLike[str], torch_save_pat
         convert(dcp_checkpoint_dir, torch_save_path, to="torch", overwrite=True)
     except Error as error:
         if error.code != "unsupported" or _objects.is_safe():
-            raise  # torch's own function unpickles
-        _dcp_to_torch_save(dcp_checkpoint_dir, torch_save_path)  # tensors that only Python can put together
+            raise
+        whole: dict[str, Any] = {}  # has tensors that only Python can put together
+        reader, planner = FileSystemReader(dcp_checkpoint_dir), _EmptyStateDictLoadPlanner()
+        _load_state_dict(whole, storage_reader=reader, planner=planner, no_dist=True)
+        torch.save(whole, torch_save_path)
 
 
 def torch_save_to_dcp(torch_save_path: str | os.PathLike[str], dcp_checkpoint_dir: str | os.PathLike[str]) -> None:
