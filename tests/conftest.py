@@ -15,3 +15,11 @@ LONG = ("trial", "crash", "save_load", "mount", "install")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tests = config.rootpath / "tests"
     items.sort(key=lambda item: item.path.relative_to(tests).parts[0] not in LONG)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests have counted (record_property("said", ...)), whichever worker ran them."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "said":
+                terminalreporter.write_line(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ torch = pytest.importorskip("torch")
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 import cairn.torch as dcp
-from ranks import run_ranks
-from torch_states import check, make
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -85,28 +82,6 @@ def test_guard_lets_the_state_change(tmp_path: Path) -> None:
     loaded = {"w": torch.ones(1000)}
     dcp.load(loaded, checkpoint_id=tmp_path)
     assert loaded["w"].eq(0).all()
-
-
-def _save_while_talking(rank: int, folder: str) -> None:
-    """Collectives of the training run beside those of the saves, on the same ranks."""
-    warnings.simplefilter("ignore")
-    saves = []
-    for i in range(6):
-        saves.append(dcp.async_save({"dtensor_1d": make("dtensor_1d", True)}, checkpoint_id=f"{folder}/{i}"))
-        for _ in range(20):
-            total = torch.ones(1)
-            torch.distributed.all_reduce(total)
-            assert total.item() == 2
-    for save in saves:
-        save.result()
-    for i in range(6):
-        state = {"dtensor_1d": make("dtensor_1d", False)}
-        dcp.load(state, checkpoint_id=f"{folder}/{i}")
-        check("dtensor_1d", state["dtensor_1d"])
-
-
-def test_saves_do_not_mix_with_the_collectives_of_the_training(tmp_path: Path) -> None:
-    run_ranks(2, _save_while_talking, str(tmp_path))
 
 
 def test_a_second_process_is_not_needed(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
+import inspect
 import pickle
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +22,75 @@ import cairn.torch as dcp
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-MODULES = (
-    "api logger logging_handlers metadata planner resharding staging state_dict stateful storage utils "
-    "default_planner filesystem format_utils hf_storage optimizer planner_helpers quantized_hf_storage "
-    "state_dict_loader state_dict_saver"
+# Underscore modules that frameworks import, too.
+USED = (
+    "_async_executor _async_process_executor _async_thread_executor _checkpointer _consolidate_hf_safetensors "
+    "_dedup_save_plans _dedup_tensors _extension _fsspec_filesystem _hf_utils _nested_dict _sharded_tensor_utils "
+    "_state_dict_stager _storage_utils _traverse _version"
 ).split()
+MODULES = sorted({found.name for found in pkgutil.iter_modules(stock.__path__) if found.name[0] != "_"} | set(USED))
+
+# Keywords that cairn has and torch does not.
+MORE = {"save": {"progress"}, "load": {"progress"}}
+
+# Modules that are not there yet. Whoever adds one takes it out: the test says so.
+NOT_YET = set(
+    "_async_executor _async_process_executor _async_thread_executor _checkpointer _dedup_tensors _extension _nested_dict "
+    "_sharded_tensor_utils _state_dict_stager _traverse _version format_utils".split()
+)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_public_submodule_of_torchs_can_be_imported(name: str) -> None:
+def signature(value: Any) -> Any:
+    """Names, kinds and defaults; the words of annotations may differ."""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    more = MORE.get(getattr(value, "__name__", ""), set())
+    return [(each.name, each.kind, repr(each.default)) for each in parameters if each.name not in more]
+
+
+def defined_in(module: Any) -> dict[str, Any]:
+    """What a module itself defines and shows: functions, classes, and the public methods of these."""
+    found = {}
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__ or not callable(value):
+            continue
+        found[name] = value
+        if inspect.isclass(value):
+            methods = ((key, each) for key, each in vars(value).items() if not key.startswith("_") and callable(each))
+            found.update({f"{name}.{key}": each for key, each in methods})
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason="not there yet")] if name in NOT_YET else [])
+        for name in MODULES
+    ],
+)
+def test_every_submodule_of_torchs_has_the_same_names_and_signatures(name: str) -> None:
     ours = importlib.import_module(f"cairn.torch.{name}")
     theirs = importlib.import_module(f"torch.distributed.checkpoint.{name}")
     assert getattr(dcp, name) is ours
     assert set(getattr(theirs, "__all__", [])) <= set(dir(ours))
+    different = []
+    for path, value in defined_in(theirs).items():
+        mine: Any = ours
+        for part in path.split("."):
+            mine = getattr(mine, part, None)
+        if mine is None or signature(mine) != signature(value):
+            different.append((path, signature(mine) if mine is not None else "missing", signature(value)))
+    assert different == []
+
+
+def test_the_package_has_torchs_names() -> None:
+    public = {name for name, value in vars(stock).items() if name[0] != "_" and not inspect.ismodule(value)}
+    assert public <= set(dir(dcp))
+    for name in public:
+        if callable(getattr(stock, name)):
+            assert signature(getattr(dcp, name)) == signature(getattr(stock, name)), name
 
 
 def saved(tmp_path: Path) -> Metadata:
@@ -49,60 +107,3 @@ def test_metadata_is_a_dataclass_like_torchs(tmp_path: Path) -> None:
     fresh = saved(tmp_path)
     fresh.planner_data = {"x": ("x",)}
     assert fresh.planner_data == {"x": ("x",)} and fresh == fresh
-
-
-def deep(kind: str) -> Any:
-    value: Any = {"w": torch.ones(1)} if kind == "dict" else torch.ones(1)
-    for _ in range(100_000):
-        value = {"d": value} if kind == "dict" else [value] if kind == "list" else (value,)
-    return value
-
-
-def cycle(kind: str) -> Any:
-    inside: Any = {} if kind == "dict" else []
-    if kind == "dict":
-        inside["d"] = inside
-    else:
-        inside.append(inside)
-    return inside
-
-
-@pytest.mark.parametrize("make, kind", [(deep, "dict"), (deep, "list"), (deep, "tuple"), (cycle, "dict"), (cycle, "list")])
-@pytest.mark.parametrize("planner", [None, "own"])
-def test_a_state_without_end_is_an_exception(tmp_path: Path, make: Any, kind: str, planner: Any) -> None:
-    state = {"x": make(kind)}
-    with pytest.raises((RecursionError, stock.CheckpointException)) as raised:
-        dcp.save(state, checkpoint_id=tmp_path, planner=OwnPlanner() if planner else None)
-    assert "ecursion" in str(raised.value) or "ested" in str(raised.value)
-
-
-class OwnPlanner(dcp.DefaultSavePlanner):
-    def create_local_plan(self):
-        return super().create_local_plan()
-
-
-def test_a_tuple_that_is_shared_many_times_is_small(tmp_path: Path) -> None:
-    shared: Any = (1, 2)
-    for _ in range(24):
-        shared = (shared, shared)
-    dcp.save({"t": shared}, checkpoint_id=tmp_path)
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 100_000
-    into = {"t": None}
-    stock.load(into, checkpoint_id=str(tmp_path))
-    for _ in range(24):
-        assert len(into["t"]) == 2
-        into["t"] = into["t"][0]
-    assert into["t"] == (1, 2)
-
-
-@pytest.mark.parametrize("planner", [None, "own"])
-def test_what_is_saved_under_a_long_name_can_be_loaded(tmp_path: Path, planner: Any) -> None:
-    given = {"planner": OwnPlanner()} if planner else {}
-    for length in (5_000, 65_536):
-        dcp.save({"k" * length: torch.ones(2)}, checkpoint_id=tmp_path, **given)
-        into = {"k" * length: torch.zeros(2)}
-        dcp.load(into, checkpoint_id=tmp_path)
-        assert torch.equal(into["k" * length], torch.ones(2))
-    with pytest.raises(stock.CheckpointException, match="65536"):
-        dcp.save({"k" * 65_537: torch.ones(2)}, checkpoint_id=tmp_path / "too long", **given)
-    assert not list((tmp_path / "too long").glob("*distcp*"))

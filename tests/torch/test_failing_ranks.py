@@ -1,4 +1,4 @@
-"""What fails on one rank is known on all of them, soon and by its own name; who is alive is waited for."""
+"""Ranks that are silent, killed or without descriptors, and background saves of both kinds. What fails is in test_every_way_waits.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import os
 import resource
 import signal
 import time
-from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -28,134 +27,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SOON = 300.0  # seconds; the process group itself would wait for 30 minutes
 
 
-class Trouble(Exception):
-    """The caller's own."""
-
-
-class Part:
-    """Stateful, and in trouble on one rank."""
-
-    def __init__(self, bad: bool) -> None:
-        self.bad = bad
-
-    def state_dict(self) -> dict[str, Any]:
-        if self.bad:
-            raise Trouble("no state today")
-        return {"w": torch.ones(2)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
-
-
-class Poison:
-    """Can be saved and not be loaded on a rank that says so."""
-
-    refuse = False
-
-    def __reduce__(self) -> Any:
-        return _unpoison, ()
-
-
-def _unpoison() -> Poison:
-    if Poison.refuse:
-        raise Trouble("poison")
-    return Poison()
-
-
-class OwnPlanner(dcp.DefaultSavePlanner):
-    def create_local_plan(self):
-        return super().create_local_plan()
-
-
-class OwnLoadPlanner(dcp.DefaultLoadPlanner):
-    def create_local_plan(self):
-        return super().create_local_plan()
-
-
-class Unpicklable:
-    def __reduce__(self) -> Any:
-        raise Trouble("not for files")
-
-
-def failing(rank: int, folder: str, what: str) -> tuple[str, list[int], str, float]:
-    bad = rank == 1
-    acts: dict[str, Callable[[], Any]] = {
-        "state_dict": lambda: dcp.save({"part": Part(bad)}, checkpoint_id=folder),
-        "own planner": lambda: dcp.save({"part": Part(bad)}, checkpoint_id=folder, planner=OwnPlanner()),
-        "flatten": lambda: dcp.save({"d": cyclic()} if bad else {"d": {"x": 1}}, checkpoint_id=folder),
-        "pickle": lambda: dcp.save({f"o{rank}": Unpicklable() if bad else 1}, checkpoint_id=folder),
-        "load": lambda: dcp.load({"part": Part(bad)}, checkpoint_id=folder + "/good"),
-        "own load": lambda: dcp.load({"part": Part(bad)}, checkpoint_id=folder + "/good", planner=OwnLoadPlanner()),
-        "unpickle": lambda: dcp.load({"p": None}, checkpoint_id=folder + "/poison"),
-        "rank-local": lambda: dcp.save({"part": Part(bad)}, checkpoint_id=folder, use_collectives=False),
-        "async": lambda: dcp.async_save({"part": Part(bad)}, checkpoint_id=folder).result(),
-        "async, own planner": lambda: dcp.async_save(
-            {"part": Part(bad)}, checkpoint_id=folder, planner=OwnPlanner()
-        ).result(),
-    }
-    dcp.save({"part": Part(False)}, checkpoint_id=folder + "/good")
-    dcp.save({"p": Poison()}, checkpoint_id=folder + "/poison")
-    Poison.refuse = bad
-    begin = time.monotonic()
-    try:
-        acts[what]()
-    except CheckpointException as error:
-        failures = {each: type(wrapped[0]).__name__ for each, wrapped in error.failures.items()}
-        return "CheckpointException", list(failures), failures.get(1, ""), time.monotonic() - begin
-    except BaseException as error:  # noqa: BLE001
-        return type(error).__name__, [], "", time.monotonic() - begin
-    return "success", [], "", time.monotonic() - begin
-
-
-def cyclic() -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    made["again"] = made
-    return made
-
-
-EXPECTED = {"flatten": "RecursionError"}
-
-
-@pytest.mark.parametrize(
-    "what",
-    ["state_dict", "own planner", "flatten", "pickle", "load", "own load", "unpickle", "rank-local", "async",
-     "async, own planner"],
-)
-def test_what_fails_on_one_rank_fails_on_all_by_its_own_name(tmp_path: Path, what: str) -> None:
-    for rank, (kind, ranks, cause, seconds) in enumerate(run_ranks(2, failing, str(tmp_path), what)):
-        if what.startswith("async") and rank == 1:
-            assert kind in ("Trouble", "CheckpointException")  # raised by the call itself
-        else:
-            assert (kind, ranks, cause) == ("CheckpointException", [1], EXPECTED.get(what, "Trouble"))
-        assert seconds < SOON
-
-
-def slow_save(rank: int, folder: str) -> str:
-    group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
-    state = {f"slow{rank}": Slow() if rank == 1 else 1, "w": torch.ones(4)}
-    begin = time.monotonic()
-    dcp.save(state, checkpoint_id=folder, process_group=group)
-    assert time.monotonic() - begin > 6
-    into = {f"slow{rank}": SlowToLoad() if rank == 1 else 0, "w": torch.zeros(4)}
-    dcp.load(into, checkpoint_id=folder, process_group=group)
-    return str(into["w"].tolist())
-
-
-class Slow:
-    def __reduce__(self) -> Any:
-        for _ in range(65):
-            time.sleep(0.1)
-        return int, (1,)
-
-
-class SlowToLoad:
-    pass
-
-
-def test_a_save_that_takes_longer_than_the_groups_timeout_succeeds_while_all_are_alive(tmp_path: Path) -> None:
-    assert run_ranks(2, slow_save, str(tmp_path)) == ["[1.0, 1.0, 1.0, 1.0]"] * 2
-
-
 def silent_rank(rank: int, folder: str) -> None:
     group = dist.new_group([0, 1], timeout=timedelta(seconds=3))
     given_up = Path(folder, "given up")
@@ -170,64 +41,6 @@ def silent_rank(rank: int, folder: str) -> None:
 
 def test_a_rank_that_is_silent_is_given_up_at_the_groups_timeout(tmp_path: Path) -> None:
     run_ranks(2, silent_rank, str(tmp_path))
-
-
-def train_beside_saves(rank: int, folder: str) -> float:
-    total = torch.zeros(1)
-    saved: list[Future] = []
-    for step in range(4):
-        saved.append(
-            dcp.async_save({"w": torch.full((4,), float(step))}, checkpoint_id=f"{folder}/{step}", planner=OwnPlanner())
-        )
-        for i in range(50):
-            part = torch.tensor([float(i + rank)])
-            dist.all_reduce(part)
-            total += part
-    for each in saved:
-        each.result(timeout=1200)
-    return total.item()
-
-
-def test_background_saves_with_an_own_planner_do_not_mix_with_the_trainings_collectives(tmp_path: Path) -> None:
-    expected = 4 * sum(2.0 * i + 1 for i in range(50))
-    assert run_ranks(2, train_beside_saves, str(tmp_path)) == [expected, expected]
-    into = {"w": torch.zeros(4)}
-    dcp.load(into, checkpoint_id=str(tmp_path / "3"))
-    assert torch.equal(into["w"], torch.full((4,), 3.0))
-
-
-def many_groups(rank: int, folder: str, batches: int) -> tuple[int, int]:
-    def counted() -> tuple[int, int]:
-        return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
-
-    def save_on(batch: int) -> None:
-        groups = [dist.new_group([0, 1]) for _ in range(10)]
-        for i, group in enumerate(groups):
-            state = {"w": torch.full((4,), float(i))}
-            dcp.async_save(state, checkpoint_id=f"{folder}/{i}", process_group=group).result()
-            dcp.save(state, checkpoint_id=f"{folder}/{i}", process_group=group)
-        for group in groups:
-            dist.destroy_process_group(group)
-
-    save_on(0)
-    before = settled(counted)
-    for batch in range(batches):
-        save_on(batch)
-    after = settled(counted)
-    return after[0] - before[0], after[1] - before[1]
-
-
-def settled(counted: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-    """When threads that are about to end have ended."""
-    for _ in range(20):
-        time.sleep(0.1)
-        last = counted()
-    return last
-
-
-def test_saves_on_a_hundred_groups_leave_no_threads_and_descriptors(tmp_path: Path) -> None:
-    for threads, descriptors in run_ranks(2, many_groups, str(tmp_path), 10):
-        assert threads <= 2 and descriptors <= 4
 
 
 def hold_gil(seconds: int) -> None:

@@ -237,26 +237,6 @@ def test_a_tensor_that_says_how_it_is_cut(tmp_path: Path) -> None:
     assert torch.equal(torch.cat(hooked.parts, 1), torch.cat(parts, 1))
 
 
-class CachingPlanner(dcp.DefaultSavePlanner):
-    """Its plans are remembered, and it is called step by step."""
-
-    def create_local_plan(self):
-        return super().create_local_plan()
-
-
-@pytest.mark.parametrize("options", [{}, {"single_file_per_rank": False}])
-def test_a_plan_that_is_remembered_serves_the_next_save(tmp_path: Path, options: dict[str, Any]) -> None:
-    for number in range(3):
-        saved = state()
-        saved["model"]["w"] += number
-        planner = CachingPlanner(enable_plan_caching=True)
-        dcp.save(saved, storage_writer=dcp.FileSystemWriter(tmp_path, **options), planner=planner)
-        assert dcp.last_report()["way"] == "open"
-        loaded = empty()
-        dcp.load(loaded, checkpoint_id=tmp_path)
-        assert same(loaded, saved)
-
-
 def test_a_tensor_that_is_read_whole_is_not_narrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stock.save(state(), checkpoint_id=tmp_path)
     reader = dcp.FileSystemReader(tmp_path, _extension_registry=get_test_extension_registry())

@@ -153,27 +153,9 @@ def _linked(tmp_path: Path, ending: str) -> Path:
 
 
 @pytest.mark.parametrize("ending", [".metadata", ".distcp"])
-def test_files_that_are_links_are_read_as_stock_does(ending: str, tmp_path: Path) -> None:
-    path = _linked(tmp_path, ending)
-    for side in (stock, cairn_dcp):
-        state = _state(0)
-        side.load(state, checkpoint_id=path)
-        _require(state)
-    assert cairn_dcp.last_report()["way"] == "native"
-
-
-@pytest.mark.parametrize("ending", [".metadata", ".distcp"])
 def test_safe_loads_follow_no_links(ending: str, tmp_path: Path) -> None:
     path = _linked(tmp_path, ending)
     state = _state(0)
     with cairn_dcp.installed(safe=True), pytest.raises(Exception, match="data file of the checkpoint is missing|data files here"):
         cairn_dcp.load(state, checkpoint_id=path)
     assert torch.equal(state["w"], torch.zeros(5))
-
-
-def test_an_overwrite_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
-    path = _linked(tmp_path, ".metadata")
-    before = (tmp_path / "elsewhere").read_bytes()
-    cairn_dcp.save(_state(2), checkpoint_id=path)
-    assert (tmp_path / "elsewhere").read_bytes() == before and not (path / ".metadata").is_symlink()
-    assert cairn.verify(path)["ok"]

@@ -281,25 +281,11 @@ def test_storages_take_the_arguments_of_torchs() -> None:
         dcp.FileSystemReader("somewhere", no_such=1)
 
 
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_quantised_tensors_that_stock_saved(tmp_path: Path, per_channel: bool) -> None:
+def test_safe_loads_refuse_a_description_that_only_unpickling_could_read(tmp_path: Path) -> None:
     def quantised(values: Any) -> Any:
-        if per_channel:
-            scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3, dtype=torch.int64)
-            return torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8)
         return torch.quantize_per_tensor(values, 0.5, 3, torch.quint8)
 
-    saved = {"q": quantised(torch.arange(12.0).reshape(3, 4)), "w": torch.arange(3.0), "step": 3}
-    stock.save(saved, checkpoint_id=tmp_path)
-    results = []
-    for module in (stock, dcp):
-        loaded = {"q": quantised(torch.zeros(3, 4)), "w": torch.zeros(3), "step": 0}
-        module.load(loaded, checkpoint_id=tmp_path)
-        results.append(loaded)
-    by_stock, by_cairn = results
-    assert torch.equal(by_cairn["q"].int_repr(), by_stock["q"].int_repr())
-    assert torch.equal(by_cairn["q"].dequantize(), saved["q"].dequantize())
-    assert torch.equal(by_cairn["w"], saved["w"]) and by_cairn["step"] == 3
+    stock.save({"q": quantised(torch.ones(3, 4))}, checkpoint_id=tmp_path)
     with dcp.installed(safe=True):
         with pytest.raises((cairn.Error, stock.CheckpointException), match=r"\.metadata"):
             stock.load({"q": quantised(torch.zeros(3, 4))}, checkpoint_id=tmp_path)

@@ -1,13 +1,9 @@
-"""Saves through fsspec, with a file for every item or with transforms of Python's that are killed, fail or meet another:
-the checkpoint is the old one or the new one."""
+"""Saves through fsspec, with a file for every item or with transforms of Python's that fail or meet another: the
+checkpoint is the old one or the new one. (Those that are killed: test_every_way_killed.py.)"""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import random
-import signal
-import time
 import warnings
 from pathlib import Path
 from typing import Any, Callable
@@ -26,7 +22,6 @@ from ranks import run_ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-KILLS = 15
 TENSORS = 6
 
 
@@ -64,33 +59,6 @@ def stored(folder: Path) -> int:
     by_stock = _numbers(stock.load, stock.FileSystemReader(folder, _extension_registry=registry))
     assert by_cairn == by_stock and len(by_cairn) == 1, (by_cairn, by_stock)
     return int(by_cairn.pop())
-
-
-def _save_on_and_on(kind: str, folder: str, first: int, saved: Any) -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    for number in range(first, first + 10_000):
-        dcp.save(state(number), storage_writer=WRITERS[kind](folder), no_dist=True)
-        saved.value = number
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_killed_overwrite_leaves_the_old_checkpoint_or_the_new_one(tmp_path: Path, kind: str) -> None:
-    context = multiprocessing.get_context("fork")
-    dice = random.Random(kind)
-    saved = context.Value("i", 0)
-    dcp.save(state(0), storage_writer=WRITERS[kind](str(tmp_path)))
-    for _ in range(KILLS):
-        done = saved.value
-        process = context.Process(target=_save_on_and_on, args=(kind, str(tmp_path), done + 1, saved))
-        process.start()
-        while saved.value == done and process.is_alive():
-            time.sleep(0.001)
-        time.sleep(dice.uniform(0, 0.03))
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        assert stored(tmp_path) in (saved.value, saved.value + 1)
-        saved.value = stored(tmp_path)
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch.distributed.checkpoint as stock
 from torch.distributed._shard.sharded_tensor import Shard, ShardedTensor, ShardMetadata
 from torch.distributed._shard.sharded_tensor.metadata import ShardedTensorMetadata, TensorProperties
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor import Shard as ShardPlacement
 
 import cairn.torch as dcp
@@ -119,30 +118,6 @@ def test_a_subclass_of_dtensor_is_cut_like_a_dtensor(tmp_path: Path) -> None:
         assert torch.equal(whole, torch.tensor([[1.0, 1], [1, 1], [2, 2], [2, 2]]))
 
 
-def save_partial(rank: int, folder: str, module: str, planner: bool) -> str:
-    mesh = init_device_mesh("cpu", (2,))
-    value = DTensor.from_local(torch.ones(2), mesh, [Partial()], run_check=False)
-    given = {"planner": OwnPlanner()} if planner else {}
-    try:
-        {"stock": stock, "cairn": dcp}[module].save({"grad": value}, checkpoint_id=folder, **given)
-    except BaseException as error:  # noqa: BLE001 - torch's CheckpointException is no Exception
-        return str(error)
-    return "saved"
-
-
-class OwnPlanner(dcp.DefaultSavePlanner):
-    def create_local_plan(self):
-        return super().create_local_plan()
-
-
-@pytest.mark.parametrize("planner", [False, True])
-def test_a_partial_dtensor_is_refused_by_name(tmp_path: Path, planner: bool) -> None:
-    assert all("partial" in said for said in run_ranks(2, save_partial, str(tmp_path / "stock"), "stock", False))
-    for said in run_ranks(2, save_partial, str(tmp_path / "cairn"), "cairn", planner):
-        assert "partial" in said and "grad" in said
-    assert not list((tmp_path / "cairn").glob("*.distcp")) and not (tmp_path / "cairn" / ".metadata").exists()
-
-
 def nested(rank: int) -> ShardedTensor:
     """4 x 4 over 4 ranks: rows by pairs of ranks (FSDP), columns within a pair (TP)."""
     value = torch.arange(16.0).reshape(4, 4)
@@ -205,18 +180,6 @@ def test_hooks_see_a_large_tensor_whole(tmp_path: Path, planner: Any, expected: 
     into = {"w": torch.zeros_like(big)}
     stock.load(into, checkpoint_id=str(tmp_path))
     assert torch.equal(into["w"], expected(big))
-
-
-class Name(str, enum.Enum):
-    WEIGHT = "weight"
-
-
-@pytest.mark.parametrize("saver, loader", [(dcp, stock), (stock, dcp), (dcp, dcp)])
-def test_keys_that_are_enums_have_torchs_names(tmp_path: Path, saver: Any, loader: Any) -> None:
-    saver.save({"model": {Name.WEIGHT: torch.ones(3), "n": 5}}, checkpoint_id=str(tmp_path))
-    into = {"model": {Name.WEIGHT: torch.zeros(3), "n": 0}}
-    loader.load(into, checkpoint_id=str(tmp_path))
-    assert torch.equal(into["model"][Name.WEIGHT], torch.ones(3)) and into["model"]["n"] == 5
 
 
 class Written(torch.Tensor):
