@@ -48,6 +48,7 @@ class Error(Exception):
 
     code: str  # "not_found", "corrupt", "unsupported", "invalid_argument", "io", "limit", ...
     message: str  # without the place
+    doing: str | None  # at what it failed
     file: str | None
     tensor: str | None  # or object
     offset: int | None  # byte in `file`
@@ -279,6 +280,9 @@ class State:
         flatten: bool = True,
     ) -> None: ...
     def __len__(self) -> int: ...
+    def freeze(self, encode: Callable[[Any], bytes]) -> None:
+        """Its objects are as they are now, whatever becomes of them."""
+
     def has_pieces(self) -> bool:
         """Whether there are pieces of tensors that only Python can encode."""
     def names(self) -> list[str]: ...

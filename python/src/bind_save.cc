@@ -110,7 +110,6 @@ class Saver {
     auto pending = std::make_unique<Pending>(state, planner, std::move(self));
     auto& torch_state = nb::cast<TorchState&>(state);
     auto& torch_planner = nb::cast<TorchSavePlanner&>(planner);
-    torch_state.freeze(encode);
     torch_planner.begin(torch_state, std::move(encode), std::move(resolve));
     SaveOptions save_options;
     apply(options, save_options);

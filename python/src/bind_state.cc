@@ -23,6 +23,7 @@ void bind_state(nb::module_& m) {
              for (const auto& [name, value] : self.flat()) names.append(to_str(std::get<std::string>(name)));
              return names;
            })
+      .def("freeze", &TorchState::freeze, "encode"_a)
       .def("put", &TorchState::put, "name"_a, "value"_a.none());
 }
 

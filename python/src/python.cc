@@ -1,6 +1,8 @@
 #include "python.h"
 
 #include <exception>
+#include <optional>
+#include <string>
 
 #include "cairn/error.h"
 
@@ -16,7 +18,7 @@ nb::object text_or_none(std::string_view text) {
 nb::object make_error_type() {
   nb::dict attributes;
   for (const char* name :
-       {"code", "message", "file", "tensor", "offset", "rank", "os_error", "step", "failures", "cause"})
+       {"code", "message", "doing", "file", "tensor", "offset", "rank", "os_error", "step", "failures", "cause"})
     attributes[name] = nb::none();
   const char* doc =
       "Anything that cairn cannot do. `code` says what kind of failure it is (\"not_found\", \"corrupt\",\n"
@@ -34,6 +36,7 @@ nb::object to_python(const Error& e) {
   nb::object error = nb::borrow(error_type)(to_str(e.what()));
   error.attr("code") = to_str(name_of(e.code()));
   error.attr("message") = to_str(e.message());
+  error.attr("doing") = text_or_none(e.doing());
   error.attr("file") = text_or_none(e.file());
   error.attr("tensor") = text_or_none(e.tensor());
   if (e.offset()) error.attr("offset") = *e.offset();
@@ -41,6 +44,25 @@ nb::object to_python(const Error& e) {
   if (e.os_error() != 0) error.attr("os_error") = e.os_error();
   if (!e.cause().empty()) error.attr("cause") = to_bytes(e.cause());
   return error;
+}
+
+// The other way. None for an error of a code that the engine does not know.
+std::optional<Error> from_python(nb::handle error) {
+  const auto text_of = [&](const char* name) {
+    const nb::object text = error.attr(name);
+    return text.is_none() ? std::string() : nb::cast<std::string>(nb::str(text));
+  };
+  const std::string code = text_of("code");
+  int number = 0;
+  while (name_of(static_cast<ErrorCode>(number)) != code)
+    if (++number > static_cast<int>(ErrorCode::kInternal)) return std::nullopt;
+  Error made(static_cast<ErrorCode>(number), text_of("message"));
+  made.while_doing(text_of("doing")).in_file(text_of("file")).of_tensor(text_of("tensor"));
+  const nb::object offset = error.attr("offset"), os_error = error.attr("os_error"), cause = error.attr("cause");
+  if (!offset.is_none()) made.at(nb::cast<std::uint64_t>(offset));
+  if (!os_error.is_none()) made.with_errno(nb::cast<int>(os_error));
+  if (!cause.is_none()) made.with_cause(bytes_of(cause));
+  return made;
 }
 
 void translate(const std::exception_ptr& thrown, void*) {
@@ -123,12 +145,9 @@ void bind_errors(nb::module_& m) {
 }
 
 Error error_of(nb::handle exception) {
+  if (PyObject_IsInstance(exception.ptr(), error_type) == 1)
+    if (auto error = from_python(exception)) return *std::move(error);
   const std::string text = nb::cast<std::string>(nb::str(exception));
-  if (PyObject_IsInstance(exception.ptr(), error_type) == 1) {
-    const std::string code = nb::cast<std::string>(nb::str(exception.attr("code")));
-    for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i)
-      if (name_of(static_cast<ErrorCode>(i)) == code) return {static_cast<ErrorCode>(i), text};
-  }
   const bool stopped = PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0 ||
                        PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0;
   const std::string name = nb::cast<std::string>(exception.type().attr("__name__"));

@@ -1,4 +1,4 @@
-"""Every way into a save or load, and the promises that hold on each: what is left out, and what does not hold yet."""
+"""Every way into a save or load, and the promises that hold on each, but for what is left out."""
 
 from __future__ import annotations
 
@@ -308,6 +308,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("6 two jobs", "Hugging Face"): "files have fixed names and no description: each is one job's or the other's",
     ("7 readers", "memory"): _MEMORY,
     ("7 readers", "Hugging Face"): "files have fixed names and no description that says which belong together",
+    ("7 readers", "own storage"): "its description is read by the user's own code, by each rank for itself",
     ("9 objects", "Hugging Face"): "holds tensors only",
     ("9 metadata", "Hugging Face"): "has no such description",
     ("9 metadata", "own storage"): "its description is read by the user's own code",
@@ -325,35 +326,6 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("17 quantised", "Hugging Face"): "safetensors know no quantised tensors",
 }
 
-# What does not hold today. Whoever mends one takes it out: the test says so.
-NOT_YET: dict[tuple[str, str], str] = {}
-
-
-def _not_yet(promise: str, reason: str, *ways: str, but: tuple[str, ...] = ()) -> None:
-    for way in ways or [way for way in WAYS if way not in but and (promise, way) not in LEFT_OUT]:
-        NOT_YET[promise, way] = reason
-
-
-_STREAMS = ("file for every item", "own transform", "fsspec")
-_not_yet("1 rank-local", "the earlier checkpoint of all ranks stays, and is the one that loads", *_STREAMS)
-_not_yet("3 kinds", "classes that say how they are written are refused", "Hugging Face")
-_not_yet("6 two jobs", "both succeed, and nothing is there", *_STREAMS)
-_not_yet("7 readers", "a load whose files are gone does not begin again", but=("own storage",))
-_not_yet("9 metadata", "without safe=True a description is unpickled")
-_not_yet(
-    "11 errors", "pickling: an Error of cairn's in place of the caller's own",
-    "own plan step", "own planner", "derived storage", "own write_data",
-)  # fmt: skip
-_not_yet("11 errors", "flattening: not raised as CheckpointException", "no_dist")
-_not_yet("11 errors", "hangs: the others wait for a rank whose object cannot be pickled", "async thread", "async process")
-_not_yet("12 long", "a slow state_dict(), or a slow step of an own part, is taken for silence")
-_not_yet("15 caching", "the second save goes to another rank's lock", "rank-local")
-_not_yet("16 places", "a directory that cannot be synced is an error", *_STREAMS)
-_not_yet(
-    "17 paths", "bytes are refused; streams write a name that is no UTF-8 and cannot read it",
-    but=("own storage", "Hugging Face"),
-)  # fmt: skip
-
 TRIED: set[tuple[str, str]] = set()
 
 
@@ -365,15 +337,8 @@ def every_way(promise: str) -> Callable[[Any], Any]:
         if (promise, way.name) in LEFT_OUT:
             continue
         TRIED.add((promise, way.name))
-        reason = NOT_YET.get((promise, way.name))
-        marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-        parameters.append(pytest.param(way, id=way.name, marks=marks))
+        parameters.append(pytest.param(way, id=way.name))
     return pytest.mark.parametrize("way", parameters)
-
-
-def limit_of(promise: str, way: Way) -> float:
-    """Seconds for its ranks: few where it is known that they hang."""
-    return 20.0 if NOT_YET.get((promise, way.name), "").startswith("hangs") else hard_limit()
 
 
 # --- ranks that save together ---

@@ -154,7 +154,6 @@ def overwritten_every_time(way: Way, rank: int, folder: str) -> Any:
     return {getattr(each, "code", repr(each)) for each, _ in error.failures.values()} if error else numbers(into)
 
 
-@pytest.mark.xfail(("7 readers", "own plan step") in matrix.NOT_YET, strict=True, reason="a load does not begin again")
 def test_a_load_that_is_overwritten_every_time_is_a_conflict_in_the_end(tmp_path: Path) -> None:
     way = matrix.WAYS["own plan step"]
     way.save(way.state(1), tmp_path)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Callable
 
 import torch.distributed as dist
@@ -128,7 +128,9 @@ def prepare(state_dict: dict[str, Any], process_group: Any | None = None, *, ove
     >>> cairn.torch.prepare({"model": model, "optim": optim})
     """
     alone = not (dist.is_available() and dist.is_initialized())
-    prepared = _native.prepare(_stateful_to_state_dict(state_dict), None, alone=True)
+    prepared = _native.prepare(_stateful_to_state_dict(state_dict), None)
+    if prepared.error is not None:
+        raise prepared.error
     _background(process_group, alone).saver(overlapped).prepare(prepared.state)
 
 
@@ -145,39 +147,53 @@ def start(
 ) -> Future[Any] | AsyncSaveResponse:
     reason = _ways.why_save_is_open(planner, writer)
     overlapped = isinstance(stager, OverlappedStager)
-    if (stager is None or overlapped) and reason is None and not _ways.save_hooks(planner):
-        return _start_native(state_dict, writer, planner, process_group, no_dist, use_collectives, overlapped)
-    owned = None
-    if stager is None or overlapped:
-        if isinstance(writer, AsyncStager):
-            stager = writer
-        else:
-            stager = owned = DefaultStager(StagingOptions(False, False, False, False))
     background = _background(process_group, no_dist)
     end = background.at_work()
+    with ExitStack() as until_begun:
+        until_begun.callback(end)  # from then on the save's own thread does that
+        state = made(lambda: _stateful_to_state_dict(state_dict), no_dist)
+        if (stager is None or overlapped) and reason is None and not _ways.save_hooks(planner):
+            return _start_native(
+                background,
+                until_begun,
+                end,
+                state,
+                writer,
+                planner,
+                process_group,
+                no_dist,
+                use_collectives,
+                overlapped,
+            )
+        owned = None
+        if stager is None or overlapped:
+            if isinstance(writer, AsyncStager):
+                stager = writer
+            else:
+                stager = owned = DefaultStager(StagingOptions(False, False, False, False))
+                until_begun.callback(owned.close)
 
-    def stage() -> Any:
-        if isinstance(state_dict, Failed):
-            raise state_dict.error
-        return stager.stage(state_dict)
+        def stage() -> Any:
+            if isinstance(state, Failed):
+                raise state.error
+            return stager.stage(state)
 
-    def run() -> Any:
-        state = made(staged.result, no_dist) if isinstance(staged, Future) else staged
-        return _save_state_dict(
-            state,
-            writer,
-            background.group,
-            no_dist=no_dist,
-            planner=planner,
-            use_collectives=use_collectives,
-        )
+        def run() -> Any:
+            staged_state = made(staged.result, no_dist) if isinstance(staged, Future) else staged
+            return _save_state_dict(
+                staged_state,
+                writer,
+                background.group,
+                no_dist=no_dist,
+                planner=planner,
+                use_collectives=use_collectives,
+            )
 
-    staged = made(stage, alone=False)
-    if isinstance(staged, Failed) and no_dist:
-        if owned is not None:
-            owned.close()
-        raise staged.error
-    uploaded = background.submit(run, end)
+        staged = made(stage)
+        if isinstance(staged, Failed) and no_dist:
+            raise staged.error
+        uploaded = background.submit(run, end)
+        until_begun.pop_all()
     if owned is not None:
         uploaded.add_done_callback(lambda _: owned.close())
     if isinstance(staged, Failed):
@@ -202,7 +218,10 @@ def _completion_of(staged: Future[Any]) -> Future[Any]:
 
 
 def _start_native(
-    state_dict: dict[str, Any],
+    background: _Background,
+    until_begun: ExitStack,
+    end: Callable[[], None],
+    state_dict: Any,
     writer: Any,
     planner: Any,
     process_group: Any,
@@ -210,7 +229,6 @@ def _start_native(
     use_collectives: bool,
     overlapped: bool,
 ) -> Future[Any] | AsyncSaveResponse:
-    background = _background(process_group, no_dist)
     saver = background.saver(overlapped)
     path, where = os.fspath(writer.path), writer.engine_path()
     options, state_dict = _native.options_of(writer, state_dict, no_dist)
@@ -221,18 +239,14 @@ def _start_native(
     saved: Future[Any] = Future()
     staged.set_running_or_notify_cancel()
     saved.set_running_or_notify_cancel()
-    end = background.at_work()
-    try:
-        prepared = _native.prepare(state_dict, planner, alone=no_dist)
-        engine = _native.engine_planner(planner, prepared, process_group, no_dist, use_collectives, may_cache=False)
-        with as_checkpoint_exception("stage"):
-            pending = saver.save(prepared.state, engine, where, _tensors.encode, prepared.resolve, options)
-        # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
-        waiting = (pending, writer, path, staged, saved, end)
-        threading.Thread(target=_wait, args=waiting, name="cairn-async-save").start()
-    except BaseException:
-        end()
-        raise
+    prepared = _native.prepare(state_dict, planner, keep=True)
+    engine = _native.engine_planner(planner, prepared, process_group, no_dist, use_collectives, may_cache=False)
+    with as_checkpoint_exception("stage"):
+        pending = saver.save(prepared.state, engine, where, _tensors.encode, prepared.resolve, options)
+    # Not a daemon: the interpreter waits for it at its end, and so for the checkpoint.
+    waiting = (pending, writer, path, staged, saved, end)
+    threading.Thread(target=_wait, args=waiting, name="cairn-async-save").start()
+    until_begun.pop_all()
     if prepared.error is not None:
         raise prepared.error  # the other ranks hear of it from the save
     return AsyncSaveResponse(staging_completion=staged, upload_completion=saved) if overlapped else saved

@@ -62,9 +62,10 @@ def engine_group(process_group: Any | None) -> Any:
 
 
 @contextmanager
-def at_work(group: Any | None) -> Iterator[None]:
-    """Around what a rank does for a save or load before and after the engine: the others wait for it."""
-    working = None if group is None else group.at_work()
+def taking_part(no_dist: bool, process_group: Any | None) -> Iterator[None]:
+    """Around a whole save or load, from the questions to the state on: the others hear that this rank is at it, however
+    long that takes. So the group's connections are made first."""
+    working = None if no_dist else engine_group(process_group).at_work()
     try:
         yield
     finally:

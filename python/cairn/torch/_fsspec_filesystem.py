@@ -31,6 +31,10 @@ class _ThroughFsspec:
 class FsspecWriter(_ThroughFsspec, FileSystemWriter, _Writer):
     """FileSystemWriter through fsspec; further keywords go to the file system."""
 
+    __init__ = _Writer.__init__
+
 
 class FsspecReader(_ThroughFsspec, FileSystemReader, _Reader):
     """FileSystemReader through fsspec; further keywords go to the file system."""
+
+    __init__ = _Reader.__init__

@@ -14,7 +14,7 @@ from .. import _engine
 from . import _convert, _dist, _objects, _progress, _tensors, _ways, planner_helpers
 from ._errors import as_checkpoint_exception
 from ._stateful import Failed, made
-from .filesystem import FileSystemReader
+from .filesystem import FileSystemReader, shown
 
 
 class Prepared(NamedTuple):
@@ -70,7 +70,7 @@ class LazyMetadata(Metadata):
     def _become(self) -> Metadata:
         known = _fields(self)
         engine = known["engine"] or self._read(known)
-        made = vars(_convert.to_metadata(engine, f"{known['path']}/.metadata"))
+        made = vars(_convert.to_metadata(engine, shown(known["fs"].concat_path(known["path"], ".metadata"))))
         known.clear()
         known.update(made)
         self.__class__ = Metadata  # type: ignore[assignment]
@@ -133,8 +133,7 @@ def save(
     options.update(coordinator_rank=coordinator_rank, use_collectives=use_collectives)
     group, about = _dist.options_of(no_dist, process_group)
     options.update(about)
-    with _dist.at_work(group):
-        prepared = prepare(state_dict, planner, alone=no_dist)
+    prepared = prepare(state_dict, planner)
     engine = engine_planner(planner, prepared, process_group, no_dist, use_collectives)
     with as_checkpoint_exception("write"):
         saved = _engine.save(
@@ -156,8 +155,9 @@ def finished(writer: Any, path: str, saved: Any, report: dict[str, Any]) -> Meta
     return LazyMetadata(writer, saved["save_id"], metadata)
 
 
-def prepare(state_dict: Any, planner: Any | None, alone: bool) -> Prepared:
-    """What can fail on one rank alone fails in the save itself, on all ranks."""
+def prepare(state_dict: Any, planner: Any | None, keep: bool = False) -> Prepared:
+    """What can fail on one rank alone fails in the save itself, on all ranks. With `keep` the state is as it is now,
+    whatever becomes of its objects."""
 
     def make() -> Prepared:
         if isinstance(state_dict, Failed):
@@ -165,9 +165,11 @@ def prepare(state_dict: Any, planner: Any | None, alone: bool) -> Prepared:
         flatten = planner is None or planner.flatten_state_dict
         _tensors.wait_for_streams()
         state = _engine.State(dict(state_dict), _tensors.for_saving, _tensors.for_saving, flatten)
+        if keep:
+            state.freeze(_tensors.encode)
         return Prepared(state, _hooks_of(planner, state_dict) if _ways.save_hooks(planner) else None)
 
-    prepared: Prepared | Failed = made(make, alone)
+    prepared: Prepared | Failed = made(make)
     if isinstance(prepared, Failed):
         return Prepared(_engine.State({}, _tensors.for_saving, None), error=prepared.error)
     return prepared
@@ -236,8 +238,7 @@ def load(
         _tensors.wait_for_streams()
         return _engine.State(state_dict, destinations, destinations, flatten)
 
-    with _dist.at_work(group):
-        state = made(make, alone=no_dist)
+    state = made(make)
     failure = state.error if isinstance(state, Failed) else None
     if failure is not None:
         state = _engine.State({}, destinations, None)

@@ -23,7 +23,7 @@ class Failed:
         self.error = error
 
 
-def made(make: Callable[[], Any], alone: bool) -> Any:
+def made(make: Callable[[], Any], alone: bool = False) -> Any:
     """What `make` gives, or why it failed: other ranks are to hear of it before this one stops."""
     try:
         return make()

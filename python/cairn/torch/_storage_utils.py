@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .filesystem import FileSystemReader, FileSystemWriter
+from .filesystem import FileSystemReader, FileSystemWriter, as_text
 
 
 def _storage_setup(storage: Any, checkpoint_id: str | os.PathLike[str] | None, reader: bool = False) -> Any:
     """The given storage, reset to the id if there is one; else the first kind that takes the id."""
+    checkpoint_id = as_text(checkpoint_id)
     if storage is not None:
         if checkpoint_id is not None:
             storage.reset(checkpoint_id)

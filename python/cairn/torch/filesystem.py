@@ -7,6 +7,7 @@ steps hand whole plans to the engine.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -58,6 +59,26 @@ def engine_path(storage: Any) -> str:
     return path
 
 
+def as_text(path: Any) -> Any:
+    """A path of bytes as Python's functions for paths take it, which torch's classes know; anything else as it is."""
+    return os.fsdecode(path) if isinstance(path, bytes) else path
+
+
+def shown(path: Any) -> str:
+    """For errors, whatever its bytes."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def with_path_as_text(init: Any) -> Any:
+    """torch's, under its signature, for paths that are bytes too."""
+
+    @functools.wraps(init)
+    def __init__(self: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, as_text(path), *args, **kwargs)
+
+    return __init__
+
+
 class _Results(list[WriteResult]):
     """A rank's WriteResults, and the engine's checksums of its files beside them."""
 
@@ -71,6 +92,7 @@ class FileSystemWriter(_Writer):
     that to the engine); `per_thread_copy_ahead` has no meaning here.
     """
 
+    __init__ = with_path_as_text(_Writer.__init__)
     is_coordinator = True
     _role: Any = None  # _engine.WriterRole: who this rank is in the save that is under way
     _engine_writer: Any = None  # _engine.Writer, from then on
@@ -100,7 +122,7 @@ class FileSystemWriter(_Writer):
     # The steps of a save, as torch's StorageWriter names them.
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        super().reset(checkpoint_id)
+        super().reset(as_text(checkpoint_id))
         self._role = self._engine_writer = None
 
     def begin(self, role: Any) -> None:
@@ -127,8 +149,8 @@ class FileSystemWriter(_Writer):
             self._set_up_engine(int(plan.storage_data.prefix.strip("_")))
         return done(self._write_by_engine(plan, planner))
 
-    def _write_by_engine(self, plan: SavePlan, planner: SavePlanner) -> _Results:
-        written, attachment = self._engine_writer.write(plan.items, planner, as_planned)
+    def _write_by_engine(self, plan: SavePlan, planner: SavePlanner, encode: Any = as_planned) -> _Results:
+        written, attachment = self._engine_writer.write(plan.items, planner, encode)
         results = _Results(written)
         results.attachment = attachment
         return results
@@ -174,6 +196,7 @@ class FileSystemWriter(_Writer):
 class FileSystemReader(_Reader):
     """Reads a checkpoint of a directory, torch's or cairn's: the bytes that are needed, in parallel, verified."""
 
+    __init__ = with_path_as_text(_Reader.__init__)
     runs_nothing = True  # of what is in a description
     _engine_reader: Any = None  # _engine.Reader, when it has read the metadata
     _begun: tuple[Any, Any] | None = None  # such a reader and what it knows, while a load is under way
@@ -214,7 +237,7 @@ class FileSystemReader(_Reader):
             self._begun = reader, reader.set_up(description, role)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        super().reset(checkpoint_id)
+        super().reset(as_text(checkpoint_id))
         self._engine_reader = self._begun = None
 
     def _opened(self, rank: int | None = None) -> tuple[Any, Any]:
@@ -237,7 +260,7 @@ class FileSystemReader(_Reader):
                 read: bytes = stream.read()
                 return read
 
-        file, known = os.fspath(path), None
+        file, known = shown(path), None
         try:
             self._engine_reader, known = self._opened(rank)
             metadata = _convert.to_metadata(known, file)

@@ -20,11 +20,13 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, Stora
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _engine
 from .._errors import error
 from . import _convert, _hf_utils
 from ._consolidate_hf_safetensors import consolidate_safetensors_files
+from ._tensors import as_planned
 from .filesystem import FileSystem, FileSystemReader, FileSystemWriter, done
 
 __all__ = ["HuggingFaceStorageReader", "HuggingFaceStorageWriter"]
@@ -32,6 +34,13 @@ __all__ = ["HuggingFaceStorageReader", "HuggingFaceStorageWriter"]
 
 def __getattr__(name: str) -> Any:
     return getattr(_torchs, name)
+
+
+def _elements(item: Any, data: Any) -> Any:
+    """What a planner resolved, as safetensors know it: without a class, unless that keeps the elements elsewhere."""
+    if isinstance(data, torch.Tensor) and not is_traceable_wrapper_subclass(data):
+        data = data.as_subclass(torch.Tensor)
+    return as_planned(item, data)
 
 
 class HuggingFaceStorageWriter(FileSystemWriter, _Writer):
@@ -47,6 +56,8 @@ class HuggingFaceStorageWriter(FileSystemWriter, _Writer):
         if checkpoint_id and self.enable_consolidation:
             self.consolidated_output_path = str(self.path)
             self.path = self.fs.concat_path(self.path, _hf_utils.SHARDED_DIR_NAME)
+
+    __init__ = _Writer.__init__
 
     def why_open(self) -> str | None:
         return "the storage is Hugging Face's"
@@ -95,7 +106,7 @@ class HuggingFaceStorageWriter(FileSystemWriter, _Writer):
         _hf_utils.offer_safetensors()
         count = data.get("shard_count", shard or 1)
         self._set_up_hf(mapping, shard is not None, (shard or 1) - 1, max(count, shard or 1))
-        written = self._write_by_engine(plan, planner)
+        written = self._write_by_engine(plan, planner, _elements)
         for each in written:
             each.storage_data.offset = 0  # as torch says: a tensor is found by its name
         return done(written)
@@ -127,6 +138,8 @@ class HuggingFaceStorageReader(FileSystemReader, _Reader):
     """
 
     _own_places: dict[Any, Any] | None = None  # what the engine found
+
+    __init__ = _Reader.__init__
 
     def why_open(self) -> str | None:
         return "the storage is Hugging Face's"

@@ -31,7 +31,7 @@ def load_state_dict(
     """Deprecated in torch: `load`, without expanding Stateful objects and with a coordinator of choice."""
     warnings.warn("'load_state_dict' is deprecated; please use 'load' instead.", FutureWarning, stacklevel=2)
     storage_reader.reset()
-    with _profile():
+    with _profile(), _dist.taking_part(no_dist, process_group):
         _load_state_dict(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
 
 
@@ -55,8 +55,8 @@ def load(
     >>> cairn.torch.load({"model": model, "step": 0}, checkpoint_id="run/step-7")
     """
     alone = _dist.is_alone(no_dist, "load")
+    storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
     with _profile(), _progress.shown(progress, "load"):
-        storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
         # Sorted, so that all ranks ask their Stateful objects in the same order.
         keys = sorted(state_dict)
         stateful = {key for key in keys if is_stateful(state_dict[key])}
@@ -64,8 +64,9 @@ def load(
         def expand() -> dict[str, Any]:
             return {key: state_dict[key].state_dict() if key in stateful else state_dict[key] for key in keys}
 
-        parts = made(expand, alone)
-        _load_state_dict(parts, storage_reader, process_group, no_dist=alone, planner=planner)
+        with _dist.taking_part(alone, process_group):
+            parts = made(expand, alone)
+            _load_state_dict(parts, storage_reader, process_group, no_dist=alone, planner=planner)
         for key in keys:
             if key in stateful:
                 state_dict[key].load_state_dict(parts[key])
@@ -84,13 +85,9 @@ def _load_state_dict_from_keys(
     alone = _dist.is_alone(False, "load")
     storage_reader = _storage_setup(storage_reader, checkpoint_id, reader=True)
     state: dict[str, Any] = {}
-    _load_state_dict(
-        state,
-        storage_reader,
-        process_group,
-        no_dist=alone,
-        planner=_EmptyStateDictLoadPlanner({keys} if isinstance(keys, str) else keys or None),
-    )
+    planner = _EmptyStateDictLoadPlanner({keys} if isinstance(keys, str) else keys or None)
+    with _dist.taking_part(alone, process_group):
+        _load_state_dict(state, storage_reader, process_group, no_dist=alone, planner=planner)
     return state
 
 

@@ -33,7 +33,7 @@ def save_state_dict(
     """Deprecated in torch: `save`, without expanding Stateful objects and with a coordinator of choice."""
     warnings.warn("'save_state_dict' is deprecated; please use 'save' instead.", FutureWarning, stacklevel=2)
     storage_writer.reset()
-    with _profile():
+    with _profile(), _dist.taking_part(no_dist, process_group):
         return _save_state_dict(state_dict, storage_writer, process_group, coordinator_rank, no_dist, planner)
 
 
@@ -59,7 +59,7 @@ def save(
     """
     alone = _dist.is_alone(no_dist, "save")
     storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
-    with _profile(), _progress.shown(progress, "save"):
+    with _profile(), _progress.shown(progress, "save"), _dist.taking_part(alone, process_group):
         return _save_state_dict(
             made(lambda: _stateful_to_state_dict(state_dict), alone),
             storage_writer,
@@ -101,7 +101,7 @@ def async_save(
     storage_writer = _storage_setup(storage_writer, checkpoint_id, reader=False)
     alone = no_dist or not (dist.is_available() and dist.is_initialized())
     return _async.start(
-        made(lambda: _stateful_to_state_dict(state_dict), alone),
+        state_dict,
         storage_writer,
         planner=planner,
         process_group=process_group,
