@@ -100,13 +100,14 @@ FILE_CALL = re.compile(
 MODULES = (
     "cairn._engine cairn._errors cairn._arrays cairn._index cairn._checkpoint cairn._converting cairn._plain cairn "
     "cairn.torch._needs_torch cairn.torch._progress cairn.torch._report cairn.torch._stateful "
-    "cairn.torch._errors cairn.torch._group cairn.torch._objects cairn.torch._hf_utils cairn.torch._convert "
+    "cairn.torch._errors cairn.torch._group cairn.torch._objects cairn.torch._convert "
     "cairn.torch._dist cairn.torch._tensors cairn.torch._places cairn.torch._install cairn.torch._local_files "
     "cairn.torch.planner_helpers cairn.torch.default_planner cairn.torch.filesystem "
     "cairn.torch._fsspec_filesystem cairn.torch._storage_utils cairn.torch._consolidate_hf_safetensors "
     "cairn.torch.hf_storage cairn.torch.quantized_hf_storage cairn.torch._torch_save cairn.torch._ways "
     "cairn.torch._native cairn.torch._open cairn.torch._saving cairn.torch._async cairn.torch.state_dict_saver "
-    "cairn.torch.state_dict_loader cairn.torch.optimizer cairn.torch.format_utils cairn.torch cairn.torch.__main__"
+    "cairn.torch.state_dict_loader cairn.torch._checkpointer cairn.torch.optimizer cairn.torch.format_utils "
+    "cairn.torch cairn.torch.__main__"
 ).split()
 
 # The one of them that touches files by itself; and by what a module is seen to do so. (Streams and names of a

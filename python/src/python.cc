@@ -17,8 +17,8 @@ nb::object text_or_none(std::string_view text) {
 
 nb::object make_error_type() {
   nb::dict attributes;
-  for (const char* name :
-       {"code", "message", "doing", "file", "tensor", "offset", "rank", "os_error", "step", "failures", "cause"})
+  for (const char* name : {"code", "message", "doing", "file", "tensor", "offset", "rank", "os_error", "step",
+                           "failures", "cause"})
     attributes[name] = nb::none();
   const char* doc =
       "Anything that cairn cannot do. `code` says what kind of failure it is (\"not_found\", \"corrupt\",\n"
@@ -58,7 +58,8 @@ std::optional<Error> from_python(nb::handle error) {
     if (++number > static_cast<int>(ErrorCode::kInternal)) return std::nullopt;
   Error made(static_cast<ErrorCode>(number), text_of("message"));
   made.while_doing(text_of("doing")).in_file(text_of("file")).of_tensor(text_of("tensor"));
-  const nb::object offset = error.attr("offset"), os_error = error.attr("os_error"), cause = error.attr("cause");
+  const nb::object offset = error.attr("offset"), os_error = error.attr("os_error"),
+                   cause = error.attr("cause");
   if (!offset.is_none()) made.at(nb::cast<std::uint64_t>(offset));
   if (!os_error.is_none()) made.with_errno(nb::cast<int>(os_error));
   if (!cause.is_none()) made.with_cause(bytes_of(cause));

@@ -13,7 +13,8 @@ using Kind = PickleView::Kind;
 
 TEST(PickleView, ShowsPlainData) {
   const PickleView view(
-      program("(NK\7\x8a\x09\0\0\0\0\0\0\0\0\1G?\xe0\0\0\0\0\0\0X\2\0\0\0hiC\1\xff}K\1K\2st"s));
+      program("(NK\7\x8a\x09\0\0\0\0\0\0\0\0\1G?\xe0\0\0\0\0\0\0X\2\0\0\0hiC\1\xff}K\1K\2s"
+              "t"s));
   const auto parts = view.items(view.root());
   const std::vector kinds = {Kind::kNone,   Kind::kInt,   Kind::kBigInt, Kind::kFloat,
                              Kind::kString, Kind::kBytes, Kind::kDict};

@@ -25,7 +25,6 @@ import cairn
 import cairn.torch as cairn_dcp
 from cairn.torch import QuantizedHuggingFaceStorageReader
 from cairn.torch._consolidate_hf_safetensors import (
-    _calculate_max_contiguous_elements,
     consolidate_safetensors_files,
     consolidate_safetensors_files_on_every_rank,
 )
@@ -394,16 +393,3 @@ def test_a_save_consolidates_its_shards(tmp_path: Path) -> None:
     run_ranks(2, _save_and_consolidate, 2, str(tmp_path))
     same(load_file(tmp_path / NAMES[0]), whole())
     assert len(list((tmp_path / "sharded").iterdir())) == 2
-
-
-def test_the_longest_run_is_what_stock_says() -> None:
-    from torch.distributed.checkpoint._consolidate_hf_safetensors import (
-        _calculate_max_contiguous_elements as of_stock,
-    )
-
-    for whole_shape in ([7], [3, 4], [2, 3, 4], [2, 2, 3, 2]):
-        for part in torch.cartesian_prod(*(torch.arange(1, n + 1) for n in whole_shape)).view(-1, len(whole_shape)):
-            sizes = part.tolist()
-            for place in torch.cartesian_prod(*(torch.arange(n) for n in sizes)).view(-1, len(sizes)):
-                arguments = (place.tolist(), sizes, whole_shape)
-                assert _calculate_max_contiguous_elements(*arguments) == of_stock(*arguments)

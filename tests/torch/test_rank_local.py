@@ -150,10 +150,7 @@ def test_a_save_of_single_ranks_takes_the_place_of_one_of_all(first: str, own: b
 
 def test_until_every_rank_has_saved_the_old_one_loads(tmp_path: Path) -> None:
     run_ranks(2, _save, str(tmp_path), "cairn", 1, True)
-    engine = cairn._engine.Writer({"files": cairn._engine.Files(cairn_dcp.FileSystemWriter(tmp_path).fs, tmp_path)})
-    engine.set_up(cairn._engine.WriterRole("0" * 31 + "1", 0, 2, True, False))
-    engine.write([], object(), object())
-    engine.finish([], None, [([], b"")], None)
+    _save_alone(tmp_path, 0, 2)
     assert (tmp_path / "__0.metadata").exists()
     state = {"same": torch.zeros(4)}
     cairn_dcp.load(state, checkpoint_id=tmp_path, no_dist=True)
@@ -162,10 +159,10 @@ def test_until_every_rank_has_saved_the_old_one_loads(tmp_path: Path) -> None:
 
 def _save_alone(folder: Path, rank: int, ranks: int) -> None:
     """A rank that saves, nothing but its metadata, and knows of no other."""
-    engine = cairn._engine.Writer(os.fspath(folder), {})
-    engine.set_up(f"{rank + 1:032x}", rank, ranks, rank == 0, False)
-    engine.write([], lambda position: None)
-    engine.finish([], None, [([], b"")])
+    engine = cairn._engine.Writer({"files": cairn._engine.Files(cairn_dcp.FileSystemWriter(folder).fs, folder)})
+    engine.set_up(cairn._engine.WriterRole(f"{rank + 1:032x}", rank, ranks, rank == 0, False))
+    engine.write([], object(), object())
+    engine.finish([], None, [([], b"")], None)
 
 
 @pytest.mark.parametrize("first", ["stock", "cairn"])

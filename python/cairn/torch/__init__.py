@@ -17,7 +17,6 @@ import sys as _sys
 from . import _needs_torch  # noqa: F401 - first: says in plain words what is missing where torch is
 
 # isort: split
-from torch.distributed.checkpoint import _extension  # noqa: F401 - `cairn.torch._extension`, as in torch
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -42,8 +41,18 @@ from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_sa
 
 # Modules that are torch's own under cairn's name as well: `import cairn.torch.planner` gives torch's planner.
 for _name in (
+    "_async_executor",
+    "_async_process_executor",
+    "_async_thread_executor",
+    "_dedup_save_plans",
+    "_dedup_tensors",
+    "_extension",
+    "_hf_utils",
     "_nested_dict",
+    "_sharded_tensor_utils",
+    "_state_dict_stager",
     "_traverse",
+    "_version",
     "api",
     "logger",
     "logging_handlers",

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
+import importlib
 import os
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.checkpoint import _consolidate_hf_safetensors as _torchs
 
 from .. import Error, _engine
 from . import _dist
-from ._hf_utils import offer_safetensors
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_torchs, name)
+
+
+def offer_safetensors() -> None:
+    """Imports what torch's own storages import: code that says only `import safetensors` finds `safetensors.torch`
+    after a save, and relies on it."""
+    with contextlib.suppress(ImportError):  # cairn does without it
+        importlib.import_module("safetensors.torch")
 
 
 def consolidate_safetensors_files(
@@ -52,57 +64,3 @@ def _consolidate(
         if "No DCP custom metadata" in error.message:
             raise ValueError(str(error)) from error
         raise
-
-
-def _calculate_max_contiguous_elements(indices: list[int], sub_tensor_shape: list[int], tensor_shape: list[int]) -> int:
-    """How many elements of a part, from a place in it on, lie one after the other in the whole tensor too."""
-    if not indices or not sub_tensor_shape or not tensor_shape:
-        raise ValueError("Input lists cannot be empty")
-    if not len(indices) == len(sub_tensor_shape) == len(tensor_shape):
-        raise ValueError(
-            f"All input lists must have the same length. Got indices: {len(indices)}, sub_tensor_shape: "
-            f"{len(sub_tensor_shape)}, tensor_shape: {len(tensor_shape)}"
-        )
-    for dim, (index, part) in enumerate(zip(indices, sub_tensor_shape)):
-        if index >= part:
-            raise ValueError(
-                f"Index {index} at dimension {dim} is out of bounds for sub-tensor shape {sub_tensor_shape}"
-            )
-    for dim, (part, whole) in enumerate(zip(sub_tensor_shape, tensor_shape)):
-        if part > whole:
-            raise ValueError(f"Sub-tensor dimension {part} at position {dim} exceeds tensor dimension {whole}")
-    # Each dimension that is begun at 0 and taken whole lets the one before it go on; at most three are joined.
-    elements = sub_tensor_shape[-1] - indices[-1]
-    for depth in range(2, min(len(indices), 3) + 1):
-        inner = slice(1 - depth, None)
-        if indices[1 - depth] != 0 or list(sub_tensor_shape[inner]) != list(tensor_shape[inner]):
-            break
-        elements = (sub_tensor_shape[-depth] - indices[-depth]) * math.prod(sub_tensor_shape[inner])
-    return elements
-
-
-def _write_sub_tensor_to_file_optimized(
-    full_tensor_mv: memoryview,
-    sub_tensor_bytes: bytes,
-    element_size: int,
-    tensor_shape: list[int],
-    sub_tensor_offsets: list[int],
-    sub_tensor_shape: list[int],
-) -> None:
-    """Puts the bytes of a part where they belong in the bytes of the whole tensor."""
-    if not tensor_shape or not sub_tensor_shape:
-        return
-    done, total = 0, math.prod(sub_tensor_shape)
-    while done < total:
-        indices: list[int] = []
-        rest = done
-        for size in reversed(sub_tensor_shape):
-            rest, index = divmod(rest, size)
-            indices.insert(0, index)
-        run = _calculate_max_contiguous_elements(indices, sub_tensor_shape, tensor_shape)
-        place = 0
-        for index, offset, size in zip(indices, sub_tensor_offsets, tensor_shape):
-            place = place * size + index + offset
-        begin, length = done * element_size, run * element_size
-        full_tensor_mv[place * element_size : place * element_size + length] = sub_tensor_bytes[begin : begin + length]
-        done += run

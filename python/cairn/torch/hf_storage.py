@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint import hf_storage as _torchs
+from torch.distributed.checkpoint._hf_utils import SHARDED_DIR_NAME, _HFStorageInfo
 
 # Taken now: cairn.torch.install() puts the classes here in their place.
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader as _Reader
@@ -24,8 +25,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .. import _engine
 from .._errors import error
-from . import _convert, _hf_utils
-from ._consolidate_hf_safetensors import consolidate_safetensors_files
+from . import _convert
+from ._consolidate_hf_safetensors import consolidate_safetensors_files, offer_safetensors
 from ._tensors import as_planned
 from .filesystem import FileSystem, FileSystemReader, FileSystemWriter, done
 
@@ -55,7 +56,7 @@ class HuggingFaceStorageWriter(FileSystemWriter, _Writer):
         super().reset(checkpoint_id)
         if checkpoint_id and self.enable_consolidation:
             self.consolidated_output_path = str(self.path)
-            self.path = self.fs.concat_path(self.path, _hf_utils.SHARDED_DIR_NAME)
+            self.path = self.fs.concat_path(self.path, SHARDED_DIR_NAME)
 
     __init__ = _Writer.__init__
 
@@ -103,7 +104,7 @@ class HuggingFaceStorageWriter(FileSystemWriter, _Writer):
         data = plan.storage_data or {}
         mapping, shard = data.get("fqn_to_index_mapping"), data.get("shard_index")
         self._split_by_storage_plan(mapping, plan.items)  # KeyError for a tensor without a file
-        _hf_utils.offer_safetensors()
+        offer_safetensors()
         count = data.get("shard_count", shard or 1)
         self._set_up_hf(mapping, shard is not None, (shard or 1) - 1, max(count, shard or 1))
         written = self._write_by_engine(plan, planner, _elements)
@@ -163,7 +164,7 @@ class HuggingFaceStorageReader(FileSystemReader, _Reader):
             entry = entries[fqn]
             sizes = next((chunk.sizes for chunk in entry.chunks if tuple(chunk.offsets) == tuple(offset)), entry.size)
             index = MetadataIndex(fqn, torch.Size(offset))
-            places[index] = _hf_utils._HFStorageInfo(os.path.join(self.path, file), sizes, entry.properties.dtype)
+            places[index] = _HFStorageInfo(os.path.join(self.path, file), sizes, entry.properties.dtype)
         self._own_places = places
         meta = StorageMeta(load_id=self.load_id)
         return Metadata(state_dict_metadata=entries, storage_data=places, storage_meta=meta)

@@ -26,6 +26,8 @@ class QuantizedHuggingFaceStorageReader(HuggingFaceStorageReader, _Reader):
     The arguments are torch's. The directory needs no index, and quantised tensors may lie in several files.
     """
 
+    __init__ = _Reader.__init__
+
     def _open_engine(self) -> Any:
         return _engine.hf_reader(os.fspath(self.path), _ENGINE_TYPES.get(self.target_dtype, "float32"), self.block_size)
 
@@ -33,7 +35,7 @@ class QuantizedHuggingFaceStorageReader(HuggingFaceStorageReader, _Reader):
         if not self._is_listed_by_engine():  # torch's own steps dequantise then
             listed: Metadata = _Reader.read_metadata(self)
             return listed
-        metadata = HuggingFaceStorageReader.read_metadata(self)
+        metadata: Metadata = HuggingFaceStorageReader.read_metadata(self)
         entry: Any  # there are only tensors
         for fqn, entry in metadata.state_dict_metadata.items():
             self._tensor_full_shapes[fqn] = entry.size
