@@ -31,6 +31,11 @@ def encode(exception: BaseException) -> bytes:
     return b""
 
 
+def decode(encoded: bytes) -> object:
+    """What `encode` took: it comes from the ranks of this very job."""
+    return pickle.loads(encoded)
+
+
 def error(code: str, message: str, tensor: str | None = None, kind: type[Error] = Error) -> Error:
     """An Error as the engine makes it."""
     made = kind(f"tensor '{tensor}': {message} ({code})" if tensor else f"{message} ({code})")

@@ -1,8 +1,8 @@
 """Runs a script with cairn installed: `python -m cairn.torch train.py ...`, `torchrun -m cairn.torch train.py ...`."""
 
-import os
 import runpy
 import sys
+from pathlib import Path
 
 from . import install
 
@@ -17,7 +17,7 @@ def main() -> None:
         sys.argv.pop(0)
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))  # as Python does for a script
+        sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))  # as Python does for a script
         runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -84,29 +84,12 @@ class _Background:
             saver.guard()
 
 
-_backgrounds = _dist.Connected(lambda group: _Background(connect(group)))
-_alone: _Background | None = None  # of those without a group
-_lock = threading.Lock()
-
-
-def _forget() -> None:
-    """In a forked process: the threads of these saves are its parent's."""
-    global _alone, _lock
-    _alone, _lock = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)
+_backgrounds = _dist.Connected(lambda group: _Background(None if group is None else connect(group)))
 
 
 def _background(process_group: Any, alone: bool) -> _Background:
-    global _alone
-    with _lock:
-        if not alone:
-            shared: _Background = _backgrounds.of(process_group)
-            return shared
-        if _alone is None:
-            _alone = _Background(None)
-        return _alone
+    shared: _Background = _backgrounds.alone() if alone else _backgrounds.of(process_group)
+    return shared
 
 
 @contextmanager
@@ -116,7 +99,7 @@ def guard() -> Iterator[None]:
     >>> with cairn.torch.guard():
     ...     optimizer.step()
     """
-    for background in [*_backgrounds.all(), *([] if _alone is None else [_alone])]:
+    for background in _backgrounds.all():
         background.guard()
     yield
 

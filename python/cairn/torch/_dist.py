@@ -24,8 +24,19 @@ class Connected:
 
     def __init__(self, make: Any) -> None:
         self._make = make
+        self._alone: Any | None = None  # what is made of None: for those without a group
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        os.register_at_fork(after_in_child=self._made.clear)
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """In a forked process: the connections and threads are its parent's."""
+        self._alone = None
+        self._made.clear()
+
+    def alone(self) -> Any:
+        if self._alone is None:
+            self._alone = self._make(None)
+        return self._alone
 
     def of(self, process_group: Any | None) -> Any:
         group = process_group if process_group is not None else dist.group.WORLD
@@ -38,7 +49,7 @@ class Connected:
         return self._made[group]
 
     def all(self) -> list[Any]:
-        return list(self._made.values())
+        return [*self._made.values(), *([] if self._alone is None else [self._alone])]
 
 
 _groups = Connected(connect)

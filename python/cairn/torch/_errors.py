@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from torch.distributed.checkpoint.api import CheckpointException, _wrap_exception
 
 from .. import Error
+from .._errors import decode
 
 
 class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `failures` is torch's
@@ -33,8 +33,8 @@ class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `fai
 
 
 def _wrapped(error: Error) -> Any:
-    """As torch keeps failures: an exception, and where it was raised. It comes from the ranks of this very job."""
-    return pickle.loads(error.cause) if error.cause else _wrap_exception(error)
+    """As torch keeps failures: an exception, and where it was raised."""
+    return decode(error.cause) if error.cause else _wrap_exception(error)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,7 @@ from torch.distributed.checkpoint.logger import _dcp_logger
 
 logger = logging.getLogger("cairn")
 
-_lock = threading.Lock()
-_last: dict[str, Any] = {}
+_last: dict[str, Any] = {}  # replaced, never changed
 
 
 def last_report() -> dict[str, Any]:
@@ -27,8 +25,7 @@ def last_report() -> dict[str, Any]:
     >>> cairn.torch.last_report()["way"]
     'native'
     """
-    with _lock:
-        return dict(_last)
+    return dict(_last)
 
 
 @contextmanager
@@ -45,6 +42,5 @@ def reporting(operation: str, checkpoint_id: Any) -> Iterator[dict[str, Any]]:
     report["seconds"] = time.monotonic() - begin
     _dcp_logger.debug({"event": "end", "func": operation, "times_spent": int(report["seconds"] * 1e9)})
     logger.info("%s of %s: %s, %.3f s", operation, checkpoint_id, report.get("way"), report["seconds"])
-    with _lock:
-        _last.clear()
-        _last.update(report)
+    global _last
+    _last = report

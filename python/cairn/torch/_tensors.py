@@ -101,12 +101,12 @@ def written_pieces_of(value: Any, name: str) -> tuple[tuple[int, ...], list[Piec
     cut = pieces_of(value, name)
     if cut is not None or not hasattr(value, "__create_write_items__"):
         return cut
-    items = [item for item in value.__create_write_items__(name, value) if item.tensor_data is not None]
-    if not items:
+    written = [item for item in value.__create_write_items__(name, value) if item.tensor_data is not None]
+    if not written:
         return None
-    chunks = [(item.tensor_data.chunk, item.index) for item in items]
+    chunks = [(item.tensor_data.chunk, item.index) for item in written]
     pieces = [Piece(tuple(chunk.offsets), tuple(chunk.sizes), _found(value, index)) for chunk, index in chunks]
-    return tuple(items[0].tensor_data.size), pieces
+    return tuple(written[0].tensor_data.size), pieces
 
 
 def _shards(value: ShardedTensor, begin: tuple[int, ...]) -> list[Piece]:

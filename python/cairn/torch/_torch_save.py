@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Taken now: cairn.torch.install() puts the class below in its place.
+from torch.distributed.checkpoint.format_utils import BroadcastingTorchSaveReader as _TorchsReader
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -21,7 +24,6 @@ from torch.futures import Future
 
 from .. import _engine
 from . import _convert
-from ._local_files import is_file
 from .default_planner import DefaultLoadPlanner
 
 
@@ -92,32 +94,25 @@ class BroadcastingTorchSaveReader(StorageReader):
         """This rank's items, as the reading rank sent them: tensors, or the bytes of an archive."""
         if self.direct or not dist.is_initialized() or dist.get_world_size() == 1:
             return self._read(items)
-        me, ranks = dist.get_rank(), dist.get_world_size()
-        wanted: list[Any] = [None] * ranks
-        dist.gather_object(items, wanted if me == self.coordinator_rank else None, self.coordinator_rank)
-        if me != self.coordinator_rank:
-            values: list[Any] = [None] * len(items)
-            for i in range(len(items)):
-                answer: list[Any] = [None]
-                dist.recv_object_list(answer, self.coordinator_rank)
-                if isinstance(answer[0], Exception):
-                    raise answer[0]
-                values[i] = answer[0]
-            return values
-        for rank in range(ranks):
-            if rank != me:
-                self._send(wanted[rank], rank)
-        return self._read(items)
-
-    def _send(self, items: list[ReadItem], rank: int) -> None:
-        for item in items:
-            try:
-                value = self._read([item])[0]
-            except Exception as error:  # noqa: BLE001 - the rank that waits must hear of it
-                value = error
-            dist.send_object_list([value], rank)
+        wanted: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(wanted, items)
+        reads = dist.get_rank() == self.coordinator_rank
+        values: list[Any] = []
+        for i in range(max(map(len, wanted))):  # one of each rank's at a time
+            answers = [self._answer(theirs[i : i + 1]) for theirs in wanted] if reads else None
+            mine: list[Any] = [None]
+            dist.scatter_object_list(mine, answers, self.coordinator_rank)
+            values += mine
+        for value in values:
             if isinstance(value, Exception):
                 raise value
+        return values[: len(items)]
+
+    def _answer(self, items: list[ReadItem]) -> Any:
+        try:
+            return self._read(items)[0] if items else None
+        except Exception as error:  # noqa: BLE001 - the rank that asked must hear of it
+            return error
 
     def _read(self, items: list[ReadItem]) -> list[Any]:
         reader = _engine.torch_save_reader(self.path)
@@ -130,7 +125,7 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return is_file(checkpoint_id)
+        return bool(_TorchsReader.validate_checkpoint_id(checkpoint_id))
 
 
 class _Found:

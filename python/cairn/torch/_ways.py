@@ -9,53 +9,22 @@ from .default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from .filesystem import FileSystemReader, FileSystemWriter
 
 # Hooks that the engine calls by itself: a subclass that overrides only these stays native.
-_CHEAP_SAVE_HOOKS = {"lookup_object", "transform_object"}
-_STEPS_OF_SAVING = {
-    "set_up_planner",
-    "create_local_plan",
-    "create_global_plan",
-    "finish_plan",
-    "resolve_data",
-    "_dedup_save_plans",
-    "_create_global_plan",
-}
-_STEPS_OF_LOADING = {
-    "set_up_planner",
-    "create_local_plan",
-    "create_global_plan",
-    "finish_plan",
-    "load_bytes",
-    "resolve_tensor",
-    "commit_tensor",
-    "lookup_tensor",
-    "transform_tensor",
-}
-_STEPS_OF_WRITING = {
-    "set_up_storage_writer",
-    "storage_meta",
-    "prepare_local_plan",
-    "prepare_global_plan",
-    "write_data",
-    "_write_data",
-    "finish",
-}
-_STEPS_OF_READING = {
-    "read_metadata",
-    "set_up_storage_reader",
-    "prepare_local_plan",
-    "prepare_global_plan",
-    "read_data",
-    "_slice_file",
-}
+_CHEAP_SAVE_HOOKS = "lookup_object transform_object"
+_STEPS_OF_PLANNING = "set_up_planner create_local_plan create_global_plan finish_plan "
+_STEPS_OF_SAVING = _STEPS_OF_PLANNING + "resolve_data _dedup_save_plans _create_global_plan"
+_STEPS_OF_LOADING = _STEPS_OF_PLANNING + "load_bytes resolve_tensor commit_tensor lookup_tensor transform_tensor"
+_STEPS_OF_STORING = "prepare_local_plan prepare_global_plan "
+_STEPS_OF_WRITING = _STEPS_OF_STORING + "set_up_storage_writer storage_meta write_data _write_data finish"
+_STEPS_OF_READING = _STEPS_OF_STORING + "set_up_storage_reader read_metadata read_data _slice_file"
 
 
-def overridden(value: Any, base: type, names: set[str]) -> list[str]:
+def overridden(value: Any, base: type, names: str) -> list[str]:
     """Which of the names mean something else for the object than for the base class."""
-    found = [name for name in names if getattr(type(value), name, None) is not getattr(base, name)]
-    return sorted(found + [name for name in names if name in getattr(value, "__dict__", {})])
+    found = [name for name in names.split() if getattr(type(value), name, None) is not getattr(base, name)]
+    return sorted(found + [name for name in names.split() if name in getattr(value, "__dict__", {})])
 
 
-def _why(value: Any, base: type, steps: set[str], what: str) -> str | None:
+def _why(value: Any, base: type, steps: str, what: str) -> str | None:
     if not isinstance(value, base):
         return f"the {what} is a {type(value).__qualname__}"
     names = overridden(value, base, steps)

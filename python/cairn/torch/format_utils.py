@@ -15,7 +15,6 @@ import torch.distributed.checkpoint.format_utils as _torch
 
 from .. import Error, convert
 from . import _objects
-from ._local_files import is_file, is_folder
 from ._torch_save import BroadcastingTorchSaveReader, DynamicMetaLoadPlanner
 from .default_planner import _EmptyStateDictLoadPlanner
 from .filesystem import FileSystemReader
@@ -68,13 +67,12 @@ def _main() -> None:
     parser.add_argument("dst", help="Path to the destination model")
     args = parser.parse_args()
     print(f"Converting checkpoint from {args.src} to {args.dst} using method: '{args.mode}'")
-    to_dcp = args.mode == FormatMode.TORCH_TO_DCP.value
-    if not (is_file if to_dcp else is_folder)(args.src):
+    try:
+        (torch_save_to_dcp if args.mode == FormatMode.TORCH_TO_DCP.value else dcp_to_torch_save)(args.src, args.dst)
+    except Error as error:
+        if error.code != "not_found":
+            raise
         print(f"No checkpoint found at {args.src}. Skipping conversion.")
-    elif to_dcp:
-        torch_save_to_dcp(args.src, args.dst)
-    else:
-        dcp_to_torch_save(args.src, args.dst)
 
 
 if __name__ == "__main__":

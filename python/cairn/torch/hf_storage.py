@@ -164,7 +164,9 @@ class HuggingFaceStorageReader(FileSystemReader, _Reader):
             entry = entries[fqn]
             sizes = next((chunk.sizes for chunk in entry.chunks if tuple(chunk.offsets) == tuple(offset)), entry.size)
             index = MetadataIndex(fqn, torch.Size(offset))
-            places[index] = _HFStorageInfo(os.path.join(self.path, file), sizes, entry.properties.dtype)
+            places[index] = _HFStorageInfo(
+                os.fspath(self.fs.concat_path(self.path, file)), sizes, entry.properties.dtype
+            )
         self._own_places = places
         meta = StorageMeta(load_id=self.load_id)
         return Metadata(state_dict_metadata=entries, storage_data=places, storage_meta=meta)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch.distributed.checkpoint.metadata import (
     MetadataIndex,
     TensorStorageMetadata,
 )
+from torch.distributed.checkpoint.optimizer import _alloc_tensor, _gen_rank_device, _is_nested_tensor
 from torch.distributed.checkpoint.planner import LoadPlanner
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor import DTensor
@@ -115,12 +117,9 @@ class _Cuts:
         self._outer: dict[str, Shard] = {}  # the shard that holds an inner ShardedTensor
         self.inner_group: Any | None = None
         for name, value in model_state_dict.items():
-            _require_flat(value)
-            if not isinstance(value, ShardedTensor) or not value.local_shards():
+            if not _is_nested_tensor(value):
                 continue
             shard = value.local_shards()[0]
-            if not isinstance(shard.tensor, ShardedTensor):
-                continue
             if len(value.local_shards()) != 1:
                 raise AssertionError("Cannot handle ST with multiple shards")
             self._outer[name] = shard
@@ -151,18 +150,8 @@ class _Cuts:
         return rows, _Displaced(stored.size, pieces)
 
     def _memory(self, stored: TensorStorageMetadata, size: Sequence[int]) -> torch.Tensor:
-        properties = stored.properties
-        device = self._device
-        if device.type != "cpu":
-            device = torch.device(device.type, torch.get_device_module(device).current_device())
-        return torch.empty(
-            size,
-            dtype=properties.dtype,
-            layout=properties.layout,
-            requires_grad=properties.requires_grad,
-            pin_memory=properties.pin_memory and device.type == "cpu" and torch.cuda.is_available(),
-            device=device,
-        )
+        pin = stored.properties.pin_memory and self._device.type == "cpu" and torch.cuda.is_available()
+        return _alloc_tensor(replace(stored.properties, pin_memory=pin), size, self._device.type)
 
     def _like_dtensor(self, name: str, parameter: DTensor, stored: TensorStorageMetadata) -> DTensor:
         if parameter.shape != stored.size:
@@ -189,7 +178,11 @@ class _Cuts:
             rows = min(length, max(size[0] - length * i, 0))
             if rows > 0 or keep_empty:
                 offsets = [length * i] + [0] * (len(size) - 1)
-                shards.append(ShardMetadata(offsets, [rows, *size[1:]], f"rank:{rank}/{self._device_of(rank)}"))
+                shards.append(
+                    ShardMetadata(
+                        offsets, [rows, *size[1:]], f"rank:{rank}/{_gen_rank_device(rank, self._device.type)}"
+                    )
+                )
         me = dist.get_rank()
         mine = [Shard(self._memory(stored, each.shard_sizes), each) for each in shards if each.placement.rank() == me]
         properties = stored.properties
@@ -203,20 +196,6 @@ class _Cuts:
         return ShardedTensor._init_from_local_shards_and_global_metadata(
             mine, ShardedTensorMetadata(shards, size, described), process_group=group
         )
-
-    def _device_of(self, rank: int) -> str:
-        if self._device.type == "cpu":
-            return "cpu"
-        return f"{self._device.type}:{rank % torch.get_device_module(self._device).device_count()}"
-
-
-def _require_flat(value: Any) -> None:
-    """Nothing but a ShardedTensor in a ShardedTensor may be nested."""
-    if isinstance(value, ShardedTensor) and value.local_shards():
-        if isinstance(value.local_shards()[0].tensor, DTensor):
-            raise ValueError("Cannot handle DTensor nested inside ShardedTensor")
-    elif isinstance(value, DTensor) and isinstance(value._local_tensor, (DTensor, ShardedTensor)):
-        raise ValueError("Cannot handle nested DTensor")
 
 
 def _require_inside(name: str, parameter: Any, begin: Sequence[int], sizes: Sequence[int], stored: torch.Size) -> None:
