@@ -74,8 +74,9 @@ TEST(PickleSurvey, DepthIsBounded) {
 TEST(PickleSurvey, OnePartAfterAnother) {
   const std::string text = program("](]q\0(h\0h\0ee"s);  // [[itself, itself]]
   const Graph graph = parse(program("(]q\0](h\0h\0eK\1\x85t"s), Dialect::kMetadata);
-  Budget budget(text.size(), {});
-  Survey survey(graph, budget, {});
+  const Limits limits;
+  Budget budget(text.size(), limits);
+  Survey survey(graph, budget, limits);
   const Ref empty = graph.item(graph.root(), 0), twice = graph.item(graph.root(), 1);
   EXPECT_TRUE(survey.is_plain(empty));
   EXPECT_FALSE(survey.is_shared(empty));

@@ -110,8 +110,10 @@ TEST_F(OwnItems, ATransformGivesNoMoreThanTheMetadataDeclares) {
   put({.transform = scrambler_});
   for (const std::uint64_t budget : {std::uint64_t{8} << 20, std::uint64_t{256} << 20}) {
     const auto bomb = std::make_shared<Bomb>();
-    const Error e =
-        error_of([&] { expect_loads({.threads = 1, .memory_budget = budget, .transform = bomb}); });
+    Limits limits;
+    limits.object_bytes = 16 << 20;
+    const Error e = error_of(
+        [&] { expect_loads({.threads = 1, .memory_budget = budget, .limits = limits, .transform = bomb}); });
     EXPECT_EQ(e.code(), ErrorCode::kLimit) << e.what();
     EXPECT_LT(bomb->given, 200U << 20);
   }
