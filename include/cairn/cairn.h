@@ -53,6 +53,9 @@ struct SaveOptions {
   // Another thread may set it: the save then stops soon with Error(kCancelled), on all ranks, and the old
   // checkpoint stays. Too late once all is written. Null: cannot be cancelled.
   const std::atomic<bool>* cancelled = nullptr;
+  // Owns what the pointers here lead to, if nobody else does: a save in the background holds it until it has
+  // ended, also one that async_save refused.
+  std::shared_ptr<const void> keep = nullptr;
 };
 
 struct SaveResult {

@@ -49,10 +49,11 @@ nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::files
   save_options.group = group.value_or(nullptr);
   save_options.planner = &planner;
   save_options.cancelled = &cancelled;
-  planner.begin(state, std::move(encode), std::move(resolve));
+  Caller caller;
+  planner.begin(state, std::move(encode), std::move(resolve), &caller);
   const Begun begun(planner);
   SaveResult result;
-  run_interruptibly(
+  caller.run(
       [&] {
         const auto turn = turn_of(group.value_or(nullptr));
         result = save(state.flat(), path.string(), save_options);
@@ -61,24 +62,28 @@ nb::dict save_now(TorchState& state, TorchSavePlanner& planner, const std::files
   return to_python(std::move(result));
 }
 
-// One save in the background: what it uses lives as long as this.
+// What a save in the background uses, for as long as it does: also when nobody waits for it any more.
+std::shared_ptr<const void> kept(nb::object state, nb::object planner) {
+  struct Kept {
+    nb::object state, planner;
+  };
+  return {new Kept{std::move(state), std::move(planner)}, [](const Kept* kept) {
+            if (Py_IsInitialized() == 0) return;  // the interpreter has ended, and takes all with it
+            nb::gil_scoped_acquire acquire;
+            nb::cast<TorchSavePlanner&>(kept->planner).end();
+            delete kept;
+          }};
+}
+
+// One save in the background.
 class Pending {
  public:
-  Pending(nb::object state, nb::object planner, nb::object saver)
-      : state_(std::move(state)), planner_(std::move(planner)), saver_(std::move(saver)) {}
-
-  SaveHandle& handle() { return handle_.value(); }
-  void set(SaveHandle handle) { handle_ = std::move(handle); }
-  void end() {
-    if (!planner_.is_valid()) return;
-    nb::cast<TorchSavePlanner&>(planner_).end();
-    planner_.reset();
-    state_.reset();
-  }
+  Pending(nb::object saver, SaveHandle handle) : saver_(std::move(saver)), handle_(std::move(handle)) {}
+  SaveHandle& handle() { return handle_; }
 
  private:
-  nb::object state_, planner_, saver_;
-  std::optional<SaveHandle> handle_;
+  nb::object saver_;
+  SaveHandle handle_;
 };
 
 // The background saves of one process group.
@@ -107,22 +112,22 @@ class Saver {
   std::unique_ptr<Pending> save(nb::object self, nb::object state, nb::object planner,
                                 const std::filesystem::path& path, nb::object encode, nb::object resolve,
                                 nb::dict options) {
-    auto pending = std::make_unique<Pending>(state, planner, std::move(self));
     auto& torch_state = nb::cast<TorchState&>(state);
     auto& torch_planner = nb::cast<TorchSavePlanner&>(planner);
-    torch_planner.begin(torch_state, std::move(encode), std::move(resolve));
     SaveOptions save_options;
     apply(options, save_options);
+    torch_planner.begin(torch_state, std::move(encode), std::move(resolve), nullptr);
+    save_options.keep = kept(std::move(state), std::move(planner));
     save_options.group = group_of_all_;
     save_options.planner = &torch_planner;
-    try {
+    std::optional<SaveHandle> handle;
+    {
       nb::gil_scoped_release release;
-      pending->set(saver_->async_save(torch_state.flat(), path.string(), save_options));
-    } catch (...) {
-      torch_planner.end();
-      throw;
+      drain();  // how the one before ended is told by its own future, and by no other
+      handle = saver_->async_save(torch_state.flat(), path.string(), save_options);
+      save_options.keep.reset();
     }
-    return pending;
+    return std::make_unique<Pending>(std::move(self), *std::move(handle));
   }
 
   // Until no save is under way. Failures are for those who wait for the saves themselves.
@@ -147,14 +152,10 @@ class Saver {
 
 nb::dict wait(Pending& pending) {
   SaveResult result;
-  try {
+  {
     nb::gil_scoped_release release;
     result = pending.handle().wait();
-  } catch (...) {
-    pending.end();
-    throw;
   }
-  pending.end();
   return to_python(std::move(result));
 }
 

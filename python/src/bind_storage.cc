@@ -32,10 +32,11 @@ class Writer {
 
   // (WriteResults of torch's, attachment).
   nb::tuple write(nb::list items, nb::handle planner, nb::handle encode) {
-    HookedItems hooked(std::move(items), planner, encode);
+    Caller caller;
+    HookedItems hooked(std::move(items), planner, encode, caller);
     WrittenData data;
     std::atomic<bool> cancelled = false;
-    run_interruptibly([&] { data = writer_->write_data(hooked.plan(), hooked); }, cancelled);
+    caller.run([&] { data = writer_->write_data(hooked.plan(), hooked); }, cancelled);
     return nb::make_tuple(hooked.results_of(data), to_bytes(data.attachment));
   }
 
@@ -100,11 +101,12 @@ class Reader {
 
   // False, and nothing is read, when the items lie elsewhere than the checkpoint says.
   bool read(nb::list items, nb::handle planner, nb::object places) {
-    HookedDestinations hooked(std::move(items), planner);
+    Caller caller;
+    HookedDestinations hooked(std::move(items), planner, caller);
     if (!places.is_none() && (known_ == nullptr || !hooked.lie_at(*known_, places))) return false;
     ReadReport report;
     std::atomic<bool> cancelled = false;
-    run_interruptibly([&] { reader_->read_data(hooked.plan(), hooked, report); }, cancelled);
+    caller.run([&] { reader_->read_data(hooked.plan(), hooked, report); }, cancelled);
     hooked.hand_over_objects();
     return true;
   }

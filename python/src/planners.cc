@@ -13,8 +13,9 @@ thread_local std::optional<Tensor> made_tensor;
 
 }  // namespace
 
-void TorchSavePlanner::begin(TorchState& state, nb::object encode, nb::object resolve) {
+void TorchSavePlanner::begin(TorchState& state, nb::object encode, nb::object resolve, Caller* caller) {
   state_ = &state;
+  caller_ = caller;
   encode_ = std::move(encode);
   resolve_ = std::move(resolve);
   resolves_ = !resolve_.is_none();
@@ -55,20 +56,34 @@ std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& it
     if (object == nullptr) return std::nullopt;
     if (frozen != nullptr) return *frozen;
   }
-  return with_python([&]() -> std::optional<std::string> {
-    if (!resolves_) return std::string(bytes_of(nb::object(encode_(*object))));
+  std::optional<std::string> archive;
+  std::optional<Tensor> tensor;
+  const auto ask = [&] {
+    if (!resolves_) {
+      archive = bytes_of(nb::object(encode_(*object)));
+      return;
+    }
     nb::object offsets = nb::none(), sizes = nb::none();
     if (item.tensor_data) {
       offsets = to_tuple(item.tensor_data->chunk.offsets);
       sizes = to_tuple(item.tensor_data->chunk.sizes);
     }
     nb::object made = resolve_(to_str(item.index.fqn), offsets, sizes);
-    if (PyBytes_Check(made.ptr())) return std::string(bytes_of(made));
+    if (PyBytes_Check(made.ptr())) {
+      archive = bytes_of(made);
+      return;
+    }
     if (!lasting_.has(plain_tensor(made).value().view())) made = made.attr("clone")();
-    const Tensor tensor = plain_tensor(made).value();
-    made_tensor = Tensor(tensor.view(), owner_of(std::move(made)));
-    return std::nullopt;
-  });
+    const TensorView view = plain_tensor(made).value().view();
+    tensor = Tensor(view, owner_of(std::move(made)));
+  };
+  if (caller_ != nullptr) {
+    caller_->call(ask);
+  } else {
+    with_python(ask);
+  }
+  made_tensor = std::move(tensor);
+  return archive;
 }
 
 Value TorchSavePlanner::resolve_data(const WriteItem& item) {

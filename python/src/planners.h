@@ -19,8 +19,9 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   explicit TorchSavePlanner(SavePlannerOptions options) : DefaultSavePlanner(options) {}
 
   // For the next save: its state, how objects are encoded ((object) -> bytes), and what a subclass in Python
-  // makes of an item before it is written ((fqn, offsets, sizes) -> bytes or a plain tensor), or None.
-  void begin(TorchState& state, nb::object encode, nb::object resolve);
+  // makes of an item before it is written ((fqn, offsets, sizes) -> bytes or a plain tensor), or None. Both
+  // are asked in the thread of `caller`, if there is one.
+  void begin(TorchState& state, nb::object encode, nb::object resolve, Caller* caller);
   // The next save fails on this rank, as planning begins: so all ranks hear of it.
   void fail(nb::handle exception);
   void end();
@@ -37,6 +38,7 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   TorchState* state_ = nullptr;
   nb::object encode_;
   nb::object resolve_;
+  Caller* caller_ = nullptr;
   bool resolves_ = false;
   LastingMemory lasting_;  // the state's, when it resolves
 };

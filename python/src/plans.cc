@@ -66,8 +66,8 @@ bool is_bytes_io(nb::handle object) {
 
 }  // namespace
 
-HookedItems::HookedItems(nb::list items, nb::handle planner, nb::handle encode)
-    : items_(std::move(items)), planner_(planner), encode_(encode) {
+HookedItems::HookedItems(nb::list items, nb::handle planner, nb::handle encode, Caller& caller)
+    : items_(std::move(items)), planner_(planner), encode_(encode), caller_(caller) {
   std::int64_t position = 0;
   for (nb::handle item : items_) plan_.items.push_back(to_write_item(item, position++));
   const nb::object state = nb::getattr(planner, "state_dict", nb::none());
@@ -86,10 +86,14 @@ HookedItems::HookedItems(nb::list items, nb::handle planner, nb::handle encode)
 std::optional<std::string> HookedItems::resolve_archive(const WriteItem& item) {
   const std::int64_t position = item.index.index.value();
   const std::lock_guard lock(mutex_);
-  return with_python([&]() -> std::optional<std::string> {
+  std::optional<std::string> archive;
+  caller_.call([&] {
     const nb::handle theirs = items_[static_cast<std::size_t>(position)];
     nb::object made = planner_.attr("resolve_data")(theirs);
-    if (is_bytes_io(made)) return std::string(bytes_of(nb::object(made.attr("getvalue")())));
+    if (is_bytes_io(made)) {
+      archive = bytes_of(nb::object(made.attr("getvalue")()));
+      return;
+    }
     made = made.attr("detach")();
     std::optional<Tensor> plain = plain_tensor(made);
     const bool as_planned = plain && item.tensor_data &&
@@ -97,7 +101,10 @@ std::optional<std::string> HookedItems::resolve_archive(const WriteItem& item) {
                             plain->view().dtype == item.tensor_data->properties.dtype;
     if (!as_planned) {
       made = encode_(theirs, made);
-      if (PyBytes_Check(made.ptr())) return std::string(bytes_of(made));
+      if (PyBytes_Check(made.ptr())) {
+        archive = bytes_of(made);
+        return;
+      }
       plain = plain_tensor(made);
     }
     if (!lasting_.has(plain.value().view())) {
@@ -105,8 +112,8 @@ std::optional<std::string> HookedItems::resolve_archive(const WriteItem& item) {
       plain = plain_tensor(made);
     }
     made_.insert_or_assign(position, Tensor(plain.value().view(), owner_of(std::move(made))));
-    return std::nullopt;
   });
+  return archive;
 }
 
 Value HookedItems::resolve_data(const WriteItem& item) {
@@ -137,8 +144,8 @@ nb::list HookedItems::results_of(const WrittenData& data) const {
   return ordered;
 }
 
-HookedDestinations::HookedDestinations(nb::list items, nb::handle planner)
-    : items_(std::move(items)), planner_(planner) {
+HookedDestinations::HookedDestinations(nb::list items, nb::handle planner, Caller& caller)
+    : items_(std::move(items)), planner_(planner), caller_(caller) {
   std::int64_t position = 0;
   for (nb::handle item : items_) plan_.items.push_back(to_read_item_of(item, position++));
 }
@@ -166,7 +173,7 @@ std::string* HookedDestinations::resolve_bytes(const ReadItem& item) {
 // planner's tensor.
 bool HookedDestinations::load_archive(const ReadItem& item, std::string_view archive) {
   const std::lock_guard lock(mutex_);
-  with_python([&] {
+  caller_.call([&] {
     static const nb::handle stream = known("io", "BytesIO"), load = known("torch", "load");
     const nb::handle theirs = items_[static_cast<std::size_t>(item.dest_index.index.value())];
     nb::object tensor =
@@ -184,7 +191,8 @@ bool HookedDestinations::load_archive(const ReadItem& item, std::string_view arc
 TensorView HookedDestinations::resolve_tensor(const ReadItem& item) {
   const std::int64_t position = item.dest_index.index.value();
   const std::lock_guard lock(mutex_);
-  return with_python([&] {
+  TensorView view;
+  caller_.call([&] {
     static const nb::handle empty = known("torch", "empty");
     const nb::handle theirs = items_[static_cast<std::size_t>(position)];
     Target target;
@@ -202,16 +210,16 @@ TensorView HookedDestinations::resolve_tensor(const ReadItem& item) {
       target.memory = empty(target.tensor.attr("shape"), nb::arg("dtype") = target.tensor.attr("dtype"));
       plain = plain_tensor(target.memory);
     }
-    const TensorView view = plain.value().view();
+    view = plain.value().view();
     targets_.insert_or_assign(position, std::move(target));
-    return view;
   });
+  return view;
 }
 
 void HookedDestinations::commit_tensor(const ReadItem& item, const TensorView&) {
   const std::int64_t position = item.dest_index.index.value();
   const std::lock_guard lock(mutex_);
-  with_python([&] {
+  caller_.call([&] {
     const Target target = std::move(targets_.extract(position).mapped());
     if (!target.memory.is(target.tensor)) target.tensor.attr("copy_")(target.memory);
     planner_.attr("commit_tensor")(items_[static_cast<std::size_t>(position)], target.tensor);

@@ -14,14 +14,14 @@
 namespace cairn::python {
 
 // The data of a finished plan's items, by a planner of Python's. Its hooks are called once for each item, one
-// at a time.
+// at a time, in the caller's thread.
 // What they give is copied, unless it lies in the state's own tensors: the next call may use the memory
 // again.
 class HookedItems final : public SavePlanner {
  public:
   // `items` are torch's WriteItems; `encode(item, tensor)` gives the bytes of a tensor that the engine cannot
-  // read as it stands, or that is not what the item says, or one that it can.
-  HookedItems(nb::list items, nb::handle planner, nb::handle encode);
+  // read as it stands, or that is not what the item says, or one that it can. All is asked of `caller`.
+  HookedItems(nb::list items, nb::handle planner, nb::handle encode, Caller& caller);
 
   // Each with its position for a hint, so that it is known again.
   const SavePlan& plan() const { return plan_; }
@@ -38,6 +38,7 @@ class HookedItems final : public SavePlanner {
  private:
   nb::list items_;
   nb::handle planner_, encode_;
+  Caller& caller_;
   SavePlan plan_;
   LastingMemory lasting_;  // the state's
   std::mutex mutex_;
@@ -47,7 +48,7 @@ class HookedItems final : public SavePlanner {
 // Where the items of a finished plan go, by a planner of Python's; likewise.
 class HookedDestinations final : public LoadPlanner {
  public:
-  HookedDestinations(nb::list items, nb::handle planner);
+  HookedDestinations(nb::list items, nb::handle planner, Caller& caller);
 
   const LoadPlan& plan() const { return plan_; }
   // Whether the items lie where `known` says, also by `places`: {MetadataIndex: _StorageInfo}, which may have
@@ -73,6 +74,7 @@ class HookedDestinations final : public LoadPlanner {
   };
   nb::list items_;
   nb::handle planner_;
+  Caller& caller_;
   LoadPlan plan_;
   std::mutex mutex_;
   std::unordered_map<std::int64_t, Target> targets_;

@@ -46,18 +46,28 @@ nb::object to_python(const Error& e) {
   return error;
 }
 
+// What str() makes of an object, for errors: whatever it does, and whatever is in its text.
+std::string text_of(nb::handle object) {
+  PyObject* text = PyObject_Str(object.ptr());
+  const nb::object shown = nb::steal(text);
+  PyObject* bytes = text == nullptr ? nullptr : PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+  if (bytes != nullptr) return std::string(bytes_of(nb::steal(bytes)));
+  PyErr_Clear();
+  return {};
+}
+
 // The other way. None for an error of a code that the engine does not know.
 std::optional<Error> from_python(nb::handle error) {
-  const auto text_of = [&](const char* name) {
-    const nb::object text = error.attr(name);
-    return text.is_none() ? std::string() : nb::cast<std::string>(nb::str(text));
+  const auto attribute = [&](const char* name) {
+    const nb::object value = error.attr(name);
+    return value.is_none() ? std::string() : text_of(value);
   };
-  const std::string code = text_of("code");
+  const std::string code = attribute("code");
   int number = 0;
   while (name_of(static_cast<ErrorCode>(number)) != code)
     if (++number > static_cast<int>(ErrorCode::kInternal)) return std::nullopt;
-  Error made(static_cast<ErrorCode>(number), text_of("message"));
-  made.while_doing(text_of("doing")).in_file(text_of("file")).of_tensor(text_of("tensor"));
+  Error made(static_cast<ErrorCode>(number), attribute("message"));
+  made.while_doing(attribute("doing")).in_file(attribute("file")).of_tensor(attribute("tensor"));
   const nb::object offset = error.attr("offset"), os_error = error.attr("os_error"),
                    cause = error.attr("cause");
   if (!offset.is_none()) made.at(nb::cast<std::uint64_t>(offset));
@@ -146,15 +156,20 @@ void bind_errors(nb::module_& m) {
 }
 
 Error error_of(nb::handle exception) {
-  if (PyObject_IsInstance(exception.ptr(), error_type) == 1)
-    if (auto error = from_python(exception)) return *std::move(error);
-  const std::string text = nb::cast<std::string>(nb::str(exception));
+  const nb::object encoded = nb::module_::import_("cairn._errors").attr("encode")(exception);
+  if (PyObject_IsInstance(exception.ptr(), error_type) == 1) {
+    if (auto error = from_python(exception)) {
+      // What is more than the engine's own error stays what it is.
+      if (exception.type().ptr() != error_type) error->with_cause(bytes_of(encoded));
+      return *std::move(error);
+    }
+  }
+  const std::string text = text_of(exception);
   const bool stopped = PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0 ||
                        PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0;
   const std::string name = nb::cast<std::string>(exception.type().attr("__name__"));
   Error error(stopped ? ErrorCode::kCancelled : ErrorCode::kInvalidArgument,
               text.empty() ? name : name + ": " + text);
-  const nb::object encoded = nb::module_::import_("cairn._errors").attr("encode")(exception);
   return error.with_cause(bytes_of(encoded));
 }
 

@@ -59,6 +59,7 @@ void AsyncJob::run() {
     failure_ = std::current_exception();
   }
   snapshot.reset();  // also waits for a copy that is still under way
+  options.keep.reset();
 }
 
 void AsyncJob::publish() {

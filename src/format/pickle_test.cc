@@ -142,9 +142,8 @@ TEST(Pickle, CallingAPlainValueIsCorruptAndCallingAnObjectUnsupported) {
 }
 
 TEST(Pickle, RefusesOpcodesThatDoMoreThanData) {
-  for (const char* op :
-       {"0", "1", "2", "I1\n", "L1L\n", "F1\n", "S'a'\n", "V1\n", "d", "l", "o", "P1\n", "ios\nsystem\n",
-        "\x82\x01", "\x92", "\x8b\x00\x00\x00\x00", "\x97", "\x98"}) {
+  for (const char* op : {"0", "1", "2", "I1\n", "L1L\n", "F1\n", "S'a'\n", "V1\n", "d", "l", "o", "P1\n",
+                         "ios\nsystem\n", "\x82\x01", "\x92", "\x8b\x00\x00\x00\x00", "\x97", "\x98"}) {
     EXPECT_EQ(refusal(program(op)), ErrorCode::kUnsupported) << testing::PrintToString(op);
   }
   EXPECT_EQ(refusal(program("NQ"), Dialect::kMetadata), ErrorCode::kUnsupported);

@@ -41,30 +41,10 @@ from .state_dict_saver import AsyncCheckpointerType, AsyncSaveResponse, async_sa
 
 # Modules that are torch's own under cairn's name as well: `import cairn.torch.planner` gives torch's planner.
 for _name in (
-    "_async_executor",
-    "_async_process_executor",
-    "_async_thread_executor",
-    "_dedup_save_plans",
-    "_dedup_tensors",
-    "_extension",
-    "_hf_utils",
-    "_nested_dict",
-    "_sharded_tensor_utils",
-    "_state_dict_stager",
-    "_traverse",
-    "_version",
-    "api",
-    "logger",
-    "logging_handlers",
-    "metadata",
-    "planner",
-    "resharding",
-    "staging",
-    "state_dict",
-    "stateful",
-    "storage",
-    "utils",
-):
+    "_async_executor _async_process_executor _async_thread_executor _dedup_save_plans _dedup_tensors "
+    "_extension _hf_utils _nested_dict _sharded_tensor_utils _state_dict_stager _traverse _version api logger "
+    "logging_handlers metadata planner resharding staging state_dict stateful storage utils"
+).split():
     _sys.modules[f"{__name__}.{_name}"] = _importlib.import_module(f"torch.distributed.checkpoint.{_name}")
     globals()[_name] = _sys.modules[f"{__name__}.{_name}"]
 del _name

@@ -129,6 +129,8 @@ def start(
     use_collectives: bool,
 ) -> Future[Any] | AsyncSaveResponse:
     reason = _ways.why_save_is_open(planner, writer)
+    if stager is None and _ways.stages_by_itself(writer):
+        stager = writer
     overlapped = isinstance(stager, OverlappedStager)
     background = _background(process_group, no_dist)
     end = background.at_work()
@@ -183,6 +185,10 @@ def start(
         raise staged.error  # the other ranks hear of it from the save
     if isinstance(staged, Future):
         return AsyncSaveResponse(staging_completion=_completion_of(staged), upload_completion=uploaded)
+    if overlapped:  # the caller's own code is in it, and the snapshot is taken already
+        whole: Future[Any] = Future()
+        whole.set_result(None)
+        return AsyncSaveResponse(staging_completion=whole, upload_completion=uploaded)
     if stager.should_synchronize_after_execute:
         stager.synchronize_staging()
     return uploaded

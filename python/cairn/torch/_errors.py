@@ -25,8 +25,11 @@ class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `fai
             failures = {rank: _wrapped(each) for rank, each in errors.items()}
         super().__init__(error.step or step, failures)
         self._text = str(error)
-        for name in ("code", "message", "file", "tensor", "offset", "rank", "os_error", "step"):
+        for name in ("code", "message", "doing", "file", "tensor", "offset", "rank", "os_error", "step"):
             setattr(self, name, getattr(error, name))
+
+    def __reduce__(self) -> Any:  # as it is: not through __init__
+        return CheckpointError.__new__, (CheckpointError, *self.args), self.__dict__
 
     def __str__(self) -> str:
         return f"{self._text}\n{super().__str__()}"
@@ -34,7 +37,7 @@ class CheckpointError(CheckpointException, Error):  # type: ignore[misc]  # `fai
 
 def _wrapped(error: Error) -> Any:
     """As torch keeps failures: an exception, and where it was raised."""
-    return decode(error.cause) if error.cause else _wrap_exception(error)
+    return (decode(error.cause) if error.cause else None) or _wrap_exception(error)
 
 
 @contextmanager

@@ -17,20 +17,10 @@ logger = logging.getLogger("cairn")
 _TORCH = "torch.distributed.checkpoint"
 # A module of torch's, and cairn's of the same name. What cairn's has of cairn's goes into torch's.
 _MODULES = (
-    "planner_helpers",
-    "default_planner",
-    "filesystem",
-    "_fsspec_filesystem",
-    "_consolidate_hf_safetensors",
-    "hf_storage",
-    "quantized_hf_storage",
-    "_storage_utils",
-    "state_dict_saver",
-    "state_dict_loader",
-    "_checkpointer",
-    "optimizer",
-    "format_utils",
-)
+    "planner_helpers default_planner filesystem _fsspec_filesystem _consolidate_hf_safetensors hf_storage "
+    "quantized_hf_storage _storage_utils state_dict_saver state_dict_loader _checkpointer optimizer "
+    "format_utils"
+).split()
 _changed: list[tuple[ModuleType, str, Any]] = []
 
 

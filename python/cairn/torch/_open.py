@@ -78,7 +78,8 @@ class OpenSave:
         """What the other ranks are told: nothing, when they can read it themselves."""
         metadata = cast(Metadata, self.metadata)
         self.writer.finish(metadata=metadata, results=results)
-        return None if self.by_engine else metadata
+        described = getattr(type(self.writer), "finish", None) is FileSystemWriter.finish
+        return None if described else metadata
 
     def retire_collective(self) -> None:
         if self.by_engine:
@@ -103,8 +104,12 @@ class OpenLoad:
         group, options = _dist.options_of(no_dist, process_group)
         options.update(_progress.engine_options())
         options.update(coordinator_rank=coordinator_rank)
-        with as_checkpoint_exception("read"):
-            _engine.load_with_hooks(self, group, options)
+        try:
+            with as_checkpoint_exception("read"):
+                _engine.load_with_hooks(self, group, options)
+        finally:
+            if self.by_engine:
+                self.reader.end()
 
     def describe(self) -> bytes:
         """On the coordinator: what it has read, for all ranks to know the same checkpoint."""

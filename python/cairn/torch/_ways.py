@@ -39,6 +39,12 @@ def why_save_is_open(planner: Any, writer: Any) -> str | None:
     return reason if reason is not None else writer.why_open()
 
 
+def stages_by_itself(writer: Any) -> bool:
+    """Whether a writer, which torch asks for the snapshot of a save in the background, has a say in that."""
+    names = "stage synchronize_staging should_synchronize_after_execute"
+    return isinstance(writer, FileSystemWriter) and bool(overridden(writer, FileSystemWriter, names))
+
+
 def save_hooks(planner: Any) -> bool:
     return planner is not None and bool(overridden(planner, DefaultSavePlanner, _CHEAP_SAVE_HOOKS))
 

@@ -236,6 +236,10 @@ class FileSystemReader(_Reader):
             reader = self._open_engine()
             self._begun = reader, reader.set_up(description, role)
 
+    def end(self) -> None:
+        """Called by a load when it is over: what is read then is read anew."""
+        self._begun = None
+
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(as_text(checkpoint_id))
         self._engine_reader = self._begun = None
