@@ -81,22 +81,19 @@ bool is_found(const FileSystem& files, const RankSet& set) {
   }
 }
 
-// Their metadata is in place; in the instant in which .metadata goes it is what everybody sees.
-void retire_collective(FileSystem& files, const RankSet& set, bool durable, Retired& retired) {
-  std::unique_ptr<FileLock> lock;
-  try {
-    lock = files.lock(lock_name());
-  } catch (const Error& e) {
-    if (e.code() == ErrorCode::kConflict) return;  // that save comes later than this one
-    throw;
-  }
-  if (!is_found(files, set)) return;
+// Their metadata is in place; in the instant in which .metadata goes it is what everybody sees. Returns the
+// lock under which it went, nothing where it stays: who holds the lock may need it, or comes later than this.
+std::unique_ptr<FileLock> retire_collective(FileSystem& files, const RankSet& set, bool durable,
+                                            Retired& retired) {
+  std::unique_ptr<FileLock> lock = lock_if_free(files, lock_name());
+  if (lock == nullptr || !is_found(files, set)) return nullptr;
   retired.add(files, std::string(kMetadataName));
   if (durable) files.sync_directory();  // other ranks may not have come so far yet
   CAIRN_POINT("ranks.before_retire");
   files.remove(kMetadataName);
   CAIRN_POINT("ranks.retired");
   if (durable) files.sync_directory();
+  return lock;
 }
 
 // Ranks that there are no longer.
@@ -106,13 +103,10 @@ void remove_higher_ranks(FileSystem& files, const std::vector<FileEntry>& entrie
     const auto parsed = parse_dcp_name(entry.name);
     if (!parsed || parsed->kind != DcpName::Kind::kMetadata || is_partial(entry.name)) continue;
     if (!parsed->rank || *parsed->rank < set.ranks) continue;
-    try {
-      const auto lock = files.lock(lock_name(parsed->rank));
-      retired.add(files, entry.name);
-      if (files.stat(entry.name)) files.remove(entry.name);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kConflict) throw;  // it is saving after all
-    }
+    const auto lock = lock_if_free(files, lock_name(parsed->rank));
+    if (lock == nullptr) continue;  // it is saving after all
+    retired.add(files, entry.name);
+    if (files.stat(entry.name)) files.remove(entry.name);
   }
 }
 
@@ -142,8 +136,10 @@ void give_names(FileSystem& files, const std::vector<FileEntry>& entries, const 
 }
 
 // What no rank of the set will find among its own: left by a save of all ranks, or by ranks that there are no
-// longer, of which whoever removed it died over it. Files of the list are dead when their lock is free.
-void remove_foreign_debris(FileSystem& files, const RankSet& set) noexcept try {
+// longer, of which whoever removed it died over it. Files of the list are dead when their lock is free; data
+// may be that of a save of all ranks, whichever rank wrote it, so the lock of those is held as well.
+void remove_foreign_debris(FileSystem& files, const RankSet& set, const FileLock* of_all) noexcept try {
+  if (of_all == nullptr || !of_all->is_exclusive() || files.stat(kMetadataName)) return;
   std::map<std::optional<int>, std::vector<std::string>> by_owner;
   for (const FileEntry& entry : files.list()) {
     const auto parsed = parse_dcp_name(entry.name);
@@ -152,19 +148,24 @@ void remove_foreign_debris(FileSystem& files, const RankSet& set) noexcept try {
     if (has_save || is_partial(entry.name)) by_owner[parsed->rank].push_back(entry.name);
   }
   for (const auto& [owner, names] : by_owner) {
-    try {
-      const auto lock = files.lock(lock_name(owner));
-      if (!lock->is_exclusive() || files.stat(metadata_name(owner))) continue;
-      for (const std::string& name : names)
-        if (files.stat(name)) files.remove(name);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kConflict) throw;
-    }
+    const auto own = owner ? lock_if_free(files, lock_name(owner)) : nullptr;
+    if (owner && (own == nullptr || !own->is_exclusive() || files.stat(metadata_name(owner)))) continue;
+    for (const std::string& name : names)
+      if (files.stat(name)) files.remove(name);
   }
 } catch (...) {
 }
 
 }  // namespace
+
+std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name) {
+  try {
+    return files.lock(name);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kConflict) return nullptr;
+    throw;
+  }
+}
 
 bool complete_set(FileSystem& files, const RankSet& set, bool durable) {
   const std::vector<FileEntry> entries = files.list();
@@ -172,17 +173,18 @@ bool complete_set(FileSystem& files, const RankSet& set, bool durable) {
     const auto complete = complete_set_in(files, entries);
     if (complete && complete->set == set) {
       give_names(files, entries, *complete, durable);
-      remove_foreign_debris(files, set);
+      remove_foreign_debris(files, set, lock_if_free(files, lock_name()).get());
       return true;
     }
     return is_complete(set, files, entries);
   }
-  if (!is_complete(set, files, entries) || !is_found(files, set)) return false;
+  if (!is_complete(set, files, entries)) return false;
   Retired retired;
-  retire_collective(files, set, durable, retired);
+  const auto lock = retire_collective(files, set, durable, retired);
+  if (lock == nullptr) return false;
   remove_higher_ranks(files, entries, set, retired);
   retired.remove_files(files, set, durable);
-  remove_foreign_debris(files, set);
+  remove_foreign_debris(files, set, lock.get());
   return true;
 }
 

@@ -5,7 +5,9 @@
 
 #include "cairn/cairn.h"
 #include "cairn/gc.h"
+#include "checkpoint/dcp_names.h"
 #include "testing/crippled.h"
+#include "testing/dcp.h"
 #include "testing/errors.h"
 #include "testing/faulty.h"
 #include "testing/states.h"
@@ -59,6 +61,22 @@ class RankLocal : public testing::Test {
     StateDict state = state_of(0, version);
     const auto writer = dcp_writer(files);
     save(state, "", {.writer = writer.get()});
+  }
+
+  // By several ranks together: each has a file of its own.
+  void save_together(int ranks, int version) {
+    run_ranks(ranks, [&](Group& group) {
+      const auto writer = dcp_writer(files);
+      save(trainer_state(group.rank(), ranks, version), "", {.group = &group, .writer = writer.get()});
+    });
+  }
+  void load_together(int ranks, int version) {
+    run_ranks(ranks, [&](Group& group) {
+      StateDict state = trainer_state(group.rank(), ranks, 0);
+      const auto reader = dcp_reader(files);
+      load(state, "", {.group = &group, .reader = reader.get()});
+      EXPECT_EQ(Value(state), Value(trainer_state(group.rank(), ranks, version)));
+    });
   }
 
   // Every rank has its own of this version. Returns what the coordinator is warned of.
@@ -245,6 +263,32 @@ TEST_F(RankLocal, CleaningUpLeavesWhatWaitsForOthers) {
   EXPECT_TRUE(gc(*files, {.force = true}).files.empty());
   save_rank(1, 2, 2);
   load_on(2, {2});
+}
+
+TEST_F(RankLocal, WhileSomebodyHoldsItsLockACheckpointOfAllKeepsItsFiles) {
+  save_together(4, 1);
+  auto lock = files->lock(lock_name());
+  for (const int rank : {0, 1}) save_rank(rank, 2, 2);
+  load_together(4, 1);
+  lock.reset();
+  for (const int rank : {0, 1}) save_rank(rank, 2, 3);
+  load_on(2, {3});
+  EXPECT_EQ(files->list().size(), 6U);
+}
+
+TEST_F(RankLocal, FilesOfASaveOfAllUnderWayStayWhenASetIsComplete) {
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  SaveId save{};
+  save[0] = std::byte{7};
+  const std::string theirs = data_file_name(2, 0, save);
+  put_file(*files, theirs, "being written");
+  auto lock = files->lock(lock_name());
+  for (const int rank : {0, 1}) save_rank(rank, 2, 2);
+  load_on(2, {2});
+  EXPECT_TRUE(files->stat(theirs));
+  lock.reset();
+  for (const int rank : {0, 1}) save_rank(rank, 2, 3);
+  EXPECT_FALSE(files->stat(theirs));
 }
 
 }  // namespace
