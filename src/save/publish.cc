@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/source.h"
@@ -99,13 +100,16 @@ void remove_if_there(FileSystem& files, const std::string& name) {
   if (files.stat(name)) files.remove(name);
 }
 
-// Where no lock kept others out, one that cleans up may have taken files that nobody named yet.
-void require_files(const FileSystem& files, const Metadata& metadata) {
+// Who cleans up may have taken files that nobody named yet: where no lock kept others out any of them, and
+// elsewhere those that carry the id of a save, which ranks that save for themselves take for their own.
+void require_files(const FileSystem& files, const Metadata& metadata, bool exclusive) {
   SetOfNames<std::string> there;
   for (const FileEntry& entry : files.list()) there.insert(entry.name);
   for (const std::string& name : metadata.storage_data.files()) {
     // Not everything can be listed everywhere, nor what lies deeper.
-    if (there.contains(name) || name.find('/') != name.npos || files.stat(name)) continue;
+    if (there.contains(name) || name.find('/') != name.npos) continue;
+    const auto parsed = parse_dcp_name(name);
+    if ((exclusive && !(parsed && parsed->save)) || files.stat(name)) continue;
     throw Error(ErrorCode::kConflict, "the file has been removed before the save was done")
         .in_file(files.root() + "/" + name);
   }
@@ -271,10 +275,9 @@ void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
     CAIRN_POINT("publish.after_manifest");
     if (options_.durable) files_.sync_directory();
   }
-  if (!lock_->is_exclusive()) {
-    if (replaces_ && version_) remember_replaced();
-    require_files(files_, metadata);
-  }
+  const bool exclusive = lock_->is_exclusive();
+  if (!exclusive && replaces_ && version_) remember_replaced();
+  require_files(files_, metadata, exclusive);
   CAIRN_POINT("publish.before_deadline_check");
   check_deadline(deadline);
   CAIRN_POINT("publish.before_metadata");
@@ -297,8 +300,31 @@ void Publication::add_own_metadata(LiveFiles& live) const {
   }
 }
 
+// What dead saves of this rank left, of the files there. Data may be that of a save of all ranks, which does
+// not hold this rank's lock, but that of all: only where a manifest of this rank's is with it nobody asks.
+std::vector<std::string> Publication::debris_in(const std::vector<FileEntry>& all, const LiveFiles& live,
+                                                bool of_all) const {
+  std::set<SaveId> own;
+  for (const FileEntry& entry : all) {
+    const auto parsed = parse_dcp_name(entry.name);
+    if (rank_ && parsed && parsed->kind == DcpName::Kind::kManifest && parsed->rank == rank_ &&
+        !is_partial(entry.name))
+      own.insert(*parsed->save);
+  }
+  std::vector<std::string> names;
+  for (FileEntry& entry : find_debris(all, live, rank_)) {
+    const auto parsed = parse_dcp_name(entry.name);
+    const bool is_data = parsed && parsed->kind == DcpName::Kind::kData;
+    if (!rank_ || of_all || !is_data || (parsed->save && own.contains(*parsed->save)))
+      names.push_back(std::move(entry.name));
+  }
+  return names;
+}
+
 std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntry>& all,
                                                       const Metadata& metadata, bool exclusive) {
+  // What a save of all ranks wrote is dead, or named by .metadata, once its lock can be had.
+  const auto of_all = rank_ && exclusive ? lock_if_free(files_, lock_name()) : nullptr;
   LiveFiles live;
   live.add(metadata);  // a writer of the user's may have written the new data under the names of the old
   live.add_save(save_);
@@ -307,7 +333,8 @@ std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntr
   if (rank_) add_own_metadata(live);
   std::vector<std::string> old = std::move(exclusive ? torch_files_ : replaced_);
   if (exclusive)
-    for (FileEntry& entry : find_debris(all, live, rank_)) old.push_back(std::move(entry.name));
+    for (std::string& name : debris_in(all, live, of_all && of_all->is_exclusive()))
+      old.push_back(std::move(name));
   std::erase_if(old, [&](const std::string& name) {
     const auto parsed = parse_dcp_name(name);
     return live.has_file(name) || (parsed && parsed->save && live.has_save(*parsed->save));

@@ -49,6 +49,8 @@ class Publication {
   void remember_replaced();
   void remove_old_files(std::string_view published, const Metadata& metadata) noexcept;
   void add_own_metadata(LiveFiles& live) const;
+  std::vector<std::string> debris_in(const std::vector<FileEntry>& all, const LiveFiles& live,
+                                     bool of_all) const;
   std::vector<std::string> files_to_remove(const std::vector<FileEntry>& all, const Metadata& metadata,
                                            bool exclusive);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "cairn/cairn.h"
 #include "cairn/gc.h"
@@ -32,13 +33,17 @@ class RankLocal : public testing::Test {
   }
 
   // One rank's save, from its first step to its last, with no group.
-  void save_rank(int rank, int ranks, int version) {
+  void save_rank(int rank, int ranks, int version) { save_with(rank, ranks, version, false); }
+
+  // The same, or one of a single rank for all; `meanwhile` happens when its data is written.
+  void save_with(int rank, int ranks, int version, bool collective,
+                 const std::function<void()>& meanwhile = {}) {
     const auto writer = dcp_writer(files);
     WriterRole role;
     role.rank = rank;
     role.world_size = ranks;
     role.is_coordinator = rank == 0;
-    role.collective = false;
+    role.collective = collective;
     role.save_id[0] = static_cast<std::byte>(version);
     role.save_id[1] = static_cast<std::byte>(rank + 1);
     if (agreed) role.attempt[0] = static_cast<std::byte>(version);
@@ -53,6 +58,7 @@ class RankLocal : public testing::Test {
     std::vector<SavePlan> plans = writer->prepare_global_plan(std::move(global.plans));
     std::vector<WrittenData> data;
     data.push_back(writer->write_data(planner.finish_plan(std::move(plans.front())), planner));
+    if (meanwhile) meanwhile();
     Metadata metadata = *global.metadata;
     writer->finish(metadata, std::move(data));
   }
@@ -289,6 +295,41 @@ TEST_F(RankLocal, FilesOfASaveOfAllUnderWayStayWhenASetIsComplete) {
   lock.reset();
   for (const int rank : {0, 1}) save_rank(rank, 2, 3);
   EXPECT_FALSE(files->stat(theirs));
+}
+
+TEST_F(RankLocal, ASaveOfAllKeepsItsDataWhileRanksSaveForThemselves) {
+  save_all(1);
+  save_with(0, 1, 2, true, [&] { save_rank(0, 1, 3); });
+  EXPECT_EQ(version_for_all(), 2);
+  EXPECT_EQ(metadata_files(), (Names{".metadata"}));
+  EXPECT_EQ(files->list().size(), 3U);
+}
+
+TEST_F(RankLocal, ASaveWhoseDataIsGoneSaysSo) {
+  save_all(1);
+  const auto before = files->list();
+  const auto lose_data = [&] {
+    for (const FileEntry& file : files->list())
+      if (std::find(before.begin(), before.end(), file) == before.end() && file.name.ends_with(".distcp"))
+        files->remove(file.name);
+  };
+  EXPECT_EQ(code_of([&] { save_with(0, 1, 2, true, lose_data); }), ErrorCode::kConflict);
+  EXPECT_EQ(version_for_all(), 1);
+}
+
+TEST_F(RankLocal, WhatADeadSaveLeftGoesWithTheNextThatHasBothLocks) {
+  save_rank(0, 1, 1);
+  SaveId dead{};
+  dead[0] = std::byte{9};
+  const std::string data = data_file_name(0, 0, dead);
+  put_file(*files, data, "of somebody");
+  auto lock = files->lock(lock_name());
+  save_rank(0, 1, 2);
+  EXPECT_TRUE(files->stat(data));
+  lock.reset();
+  save_rank(0, 1, 3);
+  EXPECT_FALSE(files->stat(data));
+  load_on(1, {3});
 }
 
 }  // namespace
