@@ -97,7 +97,7 @@ class DcpWriter final : public StorageWriter {
   void abandon() noexcept override {
     try {
       CAIRN_POINT("abandon.begun");
-      const bool published = is_published();
+      const bool published = has_published();
       for (const std::string& name : written_)
         if (!published && files_->stat(name)) files_->remove(name);
       CAIRN_POINT("abandon.before_unlock");
@@ -109,9 +109,14 @@ class DcpWriter final : public StorageWriter {
   }
 
   std::vector<std::string> warnings() const override { return warnings_; }
-  bool is_published() override { return is_published_by(*files_, role_.save_id, local_rank()); }
+  // A rank's own part is not enough: until all ranks have theirs the checkpoint before it loads.
+  bool is_published() override {
+    return has_published() && (role_.collective || (publication_ && publication_->stands()));
+  }
 
  private:
+  bool has_published() const { return is_published_by(*files_, role_.save_id, local_rank()); }
+
   std::optional<int> local_rank() const {
     return role_.collective ? std::nullopt : std::optional(role_.rank);
   }

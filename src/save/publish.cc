@@ -23,6 +23,10 @@ namespace {
 constexpr std::string_view kDcpVersion = "1.0.0";
 constexpr std::string_view kManifestKey = "cairn_manifest";
 
+constexpr int kMostLooks = 3;  // at what other ranks may be changing
+// How long another rank may take to retire the checkpoint that was here before.
+constexpr std::chrono::seconds kPatience(3);
+
 ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
   ChecksumStream sums(strong);
   sums.append(as_bytes(bytes));
@@ -364,15 +368,31 @@ void Publication::remove_old_files(std::string_view published, const Metadata& m
 // What this rank published is beside another checkpoint until the other ranks are there. That checkpoint may
 // have been replaced by a third one meanwhile: then nobody would ever see it.
 void Publication::require_coming() {
-  if (complete_set(files_, next_.set, options_.durable)) return;
-  if (next_set(files_, files_.list(), ranks_, attempt_).set == next_.set) return;
-  if (is_complete(next_.set, files_, files_.list())) return;  // just now
-  if (next_.beside) remove_if_there(files_, name_beside(*rank_, next_.set));
-  throw another_save_came_first(files_, metadata_name(rank_));
+  for (int tries = 1; !is_coming(); ++tries) {
+    if (tries < kMostLooks) continue;
+    if (next_.beside) remove_if_there(files_, name_beside(*rank_, next_.set));
+    throw another_save_came_first(files_, metadata_name(rank_));
+  }
 }
 
+bool Publication::is_coming() try {
+  if (complete_set(files_, next_.set, options_.durable)) return true;
+  if (next_set(files_, files_.list(), ranks_, attempt_).set == next_.set) return true;
+  return is_complete(next_.set, files_, files_.list());  // just now
+} catch (const Error& e) {
+  if (e.code() != ErrorCode::kNotFound) throw;
+  return false;  // another rank completes the set: what was listed has another name, or is retired
+}
+
+bool Publication::stands() { return !rank_ || complete_set(files_, next_.set, options_.durable, kPatience); }
+
 void Publication::complete() {
-  if (rank_) complete_set(files_, next_.set, options_.durable);
+  if (stands()) return;
+  throw Error(
+      ErrorCode::kConflict,
+      "every rank has saved, and yet this checkpoint is not the one that loads: another save is under "
+      "way under this id, or came in between")
+      .in_file(files_.root());
 }
 
 bool is_published_by(const FileSystem& files, const SaveId& save, std::optional<int> rank) {

@@ -35,13 +35,17 @@ class Publication {
                std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
 
   // In rank-local saves, after publish(): when every rank has published, their set takes the place of what
-  // was here before. The last rank's publish() has seen to it already, unless it saw an old list of files.
+  // was here before. The last rank's publish() has seen to it already, unless it saw an old list of
+  // files, or somebody held a lock. Error(kConflict) when the set does not stand nevertheless.
   void complete();
+  // The same, and false instead of an error.
+  bool stands();
 
  private:
   void require_replaceable() const;
   void describe(Metadata& metadata) const;
   void require_coming();
+  bool is_coming();
   void write_metadata(const std::string& name, std::string_view bytes,
                       std::chrono::steady_clock::time_point deadline, std::vector<std::string>& warnings);
   void require_unchanged() const;

@@ -1,10 +1,12 @@
 #include "save/rank_publish.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/bytes.h"
@@ -18,6 +20,8 @@
 
 namespace cairn {
 namespace {
+
+constexpr std::chrono::milliseconds kPause(10);
 
 // What was replaced, and then the files of it that nothing needs any more.
 class Retired {
@@ -156,6 +160,36 @@ void remove_foreign_debris(FileSystem& files, const RankSet& set, const FileLock
 } catch (...) {
 }
 
+bool has_next_names(const std::vector<FileEntry>& entries, const RankSet& set) {
+  return std::any_of(entries.begin(), entries.end(), [&](const FileEntry& entry) {
+    const auto parsed = parse_dcp_name(entry.name);
+    return parsed && parsed->kind == DcpName::Kind::kNextMetadata && !is_partial(entry.name) &&
+           set == RankSet{parsed->found, parsed->number, parsed->attempt};
+  });
+}
+
+bool try_to_complete(FileSystem& files, const RankSet& set, bool durable) {
+  const std::vector<FileEntry> entries = files.list();
+  if (!is_listed(entries, kMetadataName)) {
+    const auto complete = complete_set_in(files, entries);
+    if (complete && complete->set == set) {
+      give_names(files, entries, *complete, durable);
+      remove_foreign_debris(files, set, lock_if_free(files, lock_name()).get());
+      return true;
+    }
+    // One that waits and replaces nothing of what is here never stands.
+    return !has_next_names(entries, set) && is_complete(set, files, entries);
+  }
+  if (!is_complete(set, files, entries)) return false;
+  Retired retired;
+  const auto lock = retire_collective(files, set, durable, retired);
+  if (lock == nullptr) return false;
+  remove_higher_ranks(files, entries, set, retired);
+  retired.remove_files(files, set, durable);
+  remove_foreign_debris(files, set, lock.get());
+  return true;
+}
+
 }  // namespace
 
 std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name) {
@@ -167,25 +201,17 @@ std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name)
   }
 }
 
-bool complete_set(FileSystem& files, const RankSet& set, bool durable) {
-  const std::vector<FileEntry> entries = files.list();
-  if (!is_listed(entries, kMetadataName)) {
-    const auto complete = complete_set_in(files, entries);
-    if (complete && complete->set == set) {
-      give_names(files, entries, *complete, durable);
-      remove_foreign_debris(files, set, lock_if_free(files, lock_name()).get());
-      return true;
+bool complete_set(FileSystem& files, const RankSet& set, bool durable, std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;; std::this_thread::sleep_for(kPause)) {
+    const bool last = std::chrono::steady_clock::now() >= until;
+    try {
+      if (try_to_complete(files, set, durable)) return true;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kNotFound || last) throw;  // it was listed, and another rank has renamed it
     }
-    return is_complete(set, files, entries);
+    if (last) return false;
   }
-  if (!is_complete(set, files, entries)) return false;
-  Retired retired;
-  const auto lock = retire_collective(files, set, durable, retired);
-  if (lock == nullptr) return false;
-  remove_higher_ranks(files, entries, set, retired);
-  retired.remove_files(files, set, durable);
-  remove_foreign_debris(files, set, lock.get());
-  return true;
 }
 
 void complete_any_set(FileSystem& files, bool durable) {

@@ -1,6 +1,7 @@
 // What a rank that saves for itself does once its metadata is there (checkpoint/rank_sets.h).
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string_view>
 
@@ -16,7 +17,9 @@ std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name)
 // what it was made of, and returns true. So may every rank; also when another one has done it. False, and
 // nothing done, while the set does not stand: a checkpoint of all ranks stays as long as somebody holds its
 // lock, another rank that is about to retire it or a save of all ranks that will replace both.
-bool complete_set(FileSystem& files, const RankSet& set, bool durable);
+// Looks again and again for as long as `patience`.
+bool complete_set(FileSystem& files, const RankSet& set, bool durable,
+                  std::chrono::milliseconds patience = {});
 
 // Does the rest of that for ranks that died over it.
 void complete_any_set(FileSystem& files, bool durable);

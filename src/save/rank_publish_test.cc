@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <thread>
 
 #include "cairn/cairn.h"
 #include "cairn/gc.h"
@@ -33,12 +35,14 @@ class RankLocal : public testing::Test {
   }
 
   // One rank's save, from its first step to its last, with no group.
-  void save_rank(int rank, int ranks, int version) { save_with(rank, ranks, version, false); }
+  std::unique_ptr<StorageWriter> save_rank(int rank, int ranks, int version) {
+    return save_with(rank, ranks, version, false);
+  }
 
   // The same, or one of a single rank for all; `meanwhile` happens when its data is written.
-  void save_with(int rank, int ranks, int version, bool collective,
-                 const std::function<void()>& meanwhile = {}) {
-    const auto writer = dcp_writer(files);
+  std::unique_ptr<StorageWriter> save_with(int rank, int ranks, int version, bool collective,
+                                           const std::function<void()>& meanwhile = {}) {
+    auto writer = dcp_writer(files);
     WriterRole role;
     role.rank = rank;
     role.world_size = ranks;
@@ -61,6 +65,7 @@ class RankLocal : public testing::Test {
     if (meanwhile) meanwhile();
     Metadata metadata = *global.metadata;
     writer->finish(metadata, std::move(data));
+    return writer;
   }
 
   void save_all(int version) {
@@ -330,6 +335,49 @@ TEST_F(RankLocal, WhatADeadSaveLeftGoesWithTheNextThatHasBothLocks) {
   save_rank(0, 1, 3);
   EXPECT_FALSE(files->stat(data));
   load_on(1, {3});
+}
+
+TEST_F(RankLocal, ASaveIsPublishedWhenTheSetStands) {
+  for (const int rank : {0, 1}) save_rank(rank, 2, 1);
+  const auto writer = save_rank(1, 2, 2);
+  EXPECT_FALSE(writer->is_published());
+  save_rank(0, 2, 2);
+  EXPECT_TRUE(writer->is_published());
+  writer->retire_collective();
+}
+
+TEST_F(RankLocal, RanksThatFoundDifferentCheckpointsAreToldThatTheirsDoesNotStand) {
+  save_all(1);
+  const auto writer = save_rank(0, 2, 2);
+  auto lock = files->lock(lock_name(0));  // so that what it has stays
+  save_all(3);
+  lock.reset();
+  save_rank(1, 2, 2);
+  EXPECT_EQ(code_of([&] { writer->retire_collective(); }), ErrorCode::kConflict);
+  EXPECT_EQ(version_for_all(), 3);
+}
+
+TEST_F(RankLocal, WhoeverCompletesTheSetWaitsForOneWhoHoldsTheLockForAWhile) {
+  save_all(1);
+  auto lock = files->lock(lock_name());
+  std::unique_ptr<StorageWriter> writer;
+  for (const int rank : {1, 0}) writer = save_rank(rank, 2, 2);
+  EXPECT_EQ(version_for_all(), 1);
+  std::thread holder([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    lock.reset();
+  });
+  writer->retire_collective();
+  holder.join();
+  load_on(2, {2});
+}
+
+TEST_F(RankLocal, WhileASaveOfAllIsUnderWayNoSetStands) {
+  save_all(1);
+  const auto lock = files->lock(lock_name());
+  const auto writer = save_rank(0, 1, 2);
+  EXPECT_EQ(code_of([&] { writer->retire_collective(); }), ErrorCode::kConflict);
+  EXPECT_EQ(version_for_all(), 1);
 }
 
 }  // namespace
