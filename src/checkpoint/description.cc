@@ -99,11 +99,31 @@ DescriptionPart fetch_part(const FileSystem& files, std::string_view name, const
   return part;
 }
 
+// What stands here without .metadata, which may have come by now. A set of which ranks are missing may be two
+// that were looked at while one took the place of the other: they are looked at again.
+StandingRanks settled_ranks(const FileSystem& files, const std::vector<FileEntry>& entries,
+                            const Limits& limits) {
+  const auto now = [&](const std::vector<FileEntry>& all) {
+    const auto is_metadata = [](const FileEntry& entry) { return entry.name == kMetadataName; };
+    const std::string name(kMetadataName);
+    if (std::any_of(all.begin(), all.end(), is_metadata))
+      throw FileIsGone{
+          name, Error(ErrorCode::kNotFound, "is listed, and not there").in_file(files.root() + "/" + name)};
+    return unless_gone("__N.metadata", [&] { return standing_ranks(files, all, limits); });
+  };
+  StandingRanks standing = now(entries);
+  if (standing.missing.empty() || now(files.list()) == standing) return standing;
+  throw FileIsGone{metadata_name(standing.missing.front()),
+                   Error(ErrorCode::kConflict,
+                         "the ranks that have saved here are others each time one looks: saves under this id "
+                         "come faster than it can be read")
+                       .in_file(files.root())};
+}
+
 // The metadata of ranks that each saved for itself. Error(kNotFound) when there is none.
-RankFiles rank_local_files(const FileSystem& files, const Limits& limits, std::string* note) {
+StandingRanks rank_local_files(const FileSystem& files, const Limits& limits, std::string* note) {
   const std::vector<FileEntry> entries = files.list();
-  StandingRanks standing =
-      unless_gone("__N.metadata", [&] { return standing_ranks(files, entries, limits); });
+  StandingRanks standing = settled_ranks(files, entries, limits);
   if (standing.parts.empty()) {
     const bool unfinished = std::any_of(entries.begin(), entries.end(), [](const FileEntry& entry) {
       const std::optional<DcpName> name = parse_dcp_name(entry.name);
@@ -124,7 +144,23 @@ RankFiles rank_local_files(const FileSystem& files, const Limits& limits, std::s
                       "nothing yet of rank {}",
                       fmt::join(standing.missing, ", "));
   }
-  return std::move(standing.parts);
+  return standing;
+}
+
+// The part of one of the ranks that stand. What has the name of one when it is opened may be of a set that
+// came in between.
+DescriptionPart fetch_rank_part(const FileSystem& files, int rank, const std::string& file,
+                                const StandingRanks& standing, bool manifests, const Limits& limits,
+                                std::vector<Metadata>& parsed) {
+  const std::string name = metadata_name(rank);
+  DescriptionPart part = fetch_part(files, name, file, manifests, limits, parsed);
+  if (!manifests) parsed.push_back(parse(part, files.root(), limits));
+  const bool first = rank == standing.parts.begin()->first;
+  if (rank_set_of(parsed.back()) == standing.set || (!standing.set && !first)) return part;
+  throw FileIsGone{file, Error(ErrorCode::kConflict,
+                               "the metadata of the ranks is of different saves each time it is read: saves "
+                               "under this id come faster than it can be read")
+                             .in_file(files.root() + "/" + file)};
 }
 
 std::vector<DescriptionPart> fetch_parts(const FileSystem& files, bool manifests, const Limits& limits,
@@ -138,8 +174,9 @@ std::vector<DescriptionPart> fetch_parts(const FileSystem& files, bool manifests
     return parts;
   }
   std::uint64_t bytes = 0;
-  for (const auto& [rank, file] : rank_local_files(files, limits, note)) {
-    parts.push_back(fetch_part(files, metadata_name(rank), file, manifests, limits, parsed));
+  const StandingRanks standing = rank_local_files(files, limits, note);
+  for (const auto& [rank, file] : standing.parts) {
+    parts.push_back(fetch_rank_part(files, rank, file, standing, manifests, limits, parsed));
     bytes += parts.back().metadata.size();
     if (bytes <= limits.metadata_bytes) continue;
     throw Error(ErrorCode::kLimit,

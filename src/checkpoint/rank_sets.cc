@@ -137,12 +137,13 @@ std::optional<CompleteSet> complete_set_in(const FileSystem& files, const std::v
 StandingRanks standing_ranks(const FileSystem& files, const std::vector<FileEntry>& entries,
                              const Limits& limits) {
   const RankNames names = names_in(entries);
-  if (auto complete = unnamed_and_complete(names, files, limits)) return {std::move(complete->parts), {}};
+  if (auto complete = unnamed_and_complete(names, files, limits))
+    return {std::move(complete->parts), {}, complete->set};
   if (names.final.empty()) return {};
   const auto set = set_in_file(files, names.final.begin()->second, limits);
-  if (!set) return {names.final, {}};
+  if (!set) return {names.final, {}, {}};
   // What does not belong to it was left by ranks that are no longer there.
-  StandingRanks standing;
+  StandingRanks standing{{}, {}, set};
   for (const auto& [rank, file] : names.final)
     if (rank < set->ranks && set_in_file(files, file, limits) == set) standing.parts.emplace(rank, file);
   standing.missing = missing_of(*set, standing.parts);

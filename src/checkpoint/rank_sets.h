@@ -56,6 +56,9 @@ std::optional<CompleteSet> complete_set_in(const FileSystem& files, const std::v
 struct StandingRanks {
   RankFiles parts;           // empty when there is nothing
   std::vector<int> missing;  // ranks of its set that are not there: the first save here is not complete
+  // What the metadata of each of them says; nullopt where the first says nothing.
+  std::optional<RankSet> set;
+  bool operator==(const StandingRanks&) const = default;
 };
 StandingRanks standing_ranks(const FileSystem& files, const std::vector<FileEntry>& entries,
                              const Limits& limits = {});

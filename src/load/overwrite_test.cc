@@ -4,9 +4,12 @@
 #include <atomic>
 #include <functional>
 #include <set>
+#include <string>
 
+#include "base/source.h"
 #include "cairn/cairn.h"
 #include "cairn/hugging_face.h"
+#include "testing/dcp.h"
 #include "testing/errors.h"
 #include "testing/folder.h"
 #include "testing/forwarding.h"
@@ -110,21 +113,83 @@ TEST_F(Overwritten, RanksThatSavedEachForItselfAreReplacedToo) {
       1, 1, [&](int n) { save_on(4, 3 + n, false); }, 4);
 }
 
+// Does something before files of a directory are opened, or before it is listed.
+struct Watched final : ForwardingFileSystem {
+  using ForwardingFileSystem::ForwardingFileSystem;
+  std::function<void(std::string_view)> before_open = [](std::string_view) {};
+  std::function<void()> before_list = [] {};
+  std::shared_ptr<const ByteSource> open(std::string_view name) const override {
+    before_open(name);
+    return inner_.open(name);
+  }
+  std::vector<FileEntry> entries(std::string_view folder) const override {
+    before_list();
+    return inner_.entries(folder);
+  }
+};
+
+// What each of two ranks saves for itself, and what one process finds of both.
+StateDict version_of_rank(int rank, int version) {
+  StateDict state;
+  state.set("version" + std::to_string(rank), Value(version));
+  return state;
+}
+
+TEST_F(Overwritten, RanksThatSavedEachForItselfAreAllOfOneVersion) {
+  const auto save_both = [&](int version) {
+    run_ranks(2, [&](Group& group) {
+      SaveOptions options;
+      options.group = &group;
+      options.use_collectives = false;
+      options.write.durable = false;
+      save(version_of_rank(group.rank(), version), path, options);
+    });
+  };
+  for (const Verify verify : {Verify::kUsual, Verify::kNone}) {
+    for (const char* const name : {"__0.metadata", "__1.metadata"}) {
+      for (int nth = 1; nth <= 3; ++nth) {
+        SCOPED_TRACE(std::string(name) + " " + std::to_string(nth));
+        save_both(1);
+        const auto inner = posix_file_system(path);
+        const auto files = std::make_shared<Watched>(*inner);
+        int opened = 0;
+        files->before_open = [&](std::string_view opening) {
+          if (opening == name && ++opened == nth) save_both(2);
+        };
+        const auto reader = dcp_reader(files, {.verify = verify});
+        StateDict state;
+        for (const char* key : {"version0", "version1"}) state.set(key, Value(0));
+        load(state, path, {.reader = reader.get()});
+        EXPECT_EQ(*state.find("version0"), *state.find("version1"));
+      }
+    }
+  }
+}
+
+TEST_F(Overwritten, ACheckpointOfAllThatHasJustComeIsNotTakenForRanksThatAreMissing) {
+  save_on(2, 1, false);
+  const auto inner = posix_file_system(path);
+  const auto files = std::make_shared<Watched>(*inner);
+  bool done = false;
+  files->before_list = [&] {
+    if (std::exchange(done, true)) return;
+    const std::string left = read_all(*inner->open("__1.metadata"));
+    save_on(1, 2);
+    put_file(*inner, "__1.metadata", left);
+  };
+  const auto reader = dcp_reader(files);
+  const StateDict state = load_into_new(path, std::nullopt, {.reader = reader.get()});
+  EXPECT_TRUE(done);
+  EXPECT_EQ(Value(state), Value(whole_trainer_state(2)));
+}
+
 TEST_F(Overwritten, ANewStateIsMadeAnew) {
   save_on(2, 1);
   bool done = false;
-  struct OpensOnce final : ForwardingFileSystem {
-    using ForwardingFileSystem::ForwardingFileSystem;
-    std::function<void()> before_data;
-    std::shared_ptr<const ByteSource> open(std::string_view name) const override {
-      if (name.ends_with(".distcp")) before_data();
-      return inner_.open(name);
-    }
-  };
   const auto inner = posix_file_system(path);
-  const auto files = std::make_shared<OpensOnce>(*inner);
-  files->before_data = [&] {
-    if (!std::exchange(done, true)) save_on(1, 2);
+  const auto files = std::make_shared<Watched>(*inner);
+  files->before_open = [&](std::string_view name) {
+    if (name.ends_with(".distcp") && !std::exchange(done, true)) save_on(1, 2);
   };
   const auto reader = dcp_reader(files, {.threads = 1});
   const StateDict state = load_into_new(path, std::nullopt, {.reader = reader.get()});
