@@ -62,7 +62,13 @@ class Loading {
   }
 
   // `finish` runs when this rank has all its data; what it throws fails on all ranks.
-  LoadResult run(const std::function<void()>& finish) {
+  LoadResult run(const std::function<void()>& finish) try { return load(finish); } catch (...) {
+    report_all_written();
+    throw;
+  }
+
+ private:
+  LoadResult load(const std::function<void()>& finish) {
     while (!read_one_checkpoint()) begin_again();
     if (report_.restarts > 0) require_one_version();
     if (finish) {
@@ -74,7 +80,6 @@ class Loading {
     return {report_, planner_.report(), warnings()};
   }
 
- private:
   // False, on all ranks, when another checkpoint took its place meanwhile.
   bool read_one_checkpoint() {
     try {
@@ -101,6 +106,13 @@ class Loading {
     report_ = {};
     report_.restarts = restarts + 1;
     std::this_thread::sleep_for(kPause * (1 << restarts));  // whoever replaces it may be in the middle of it
+  }
+
+  // A load that fails has also changed what earlier checkpoints filled.
+  void report_all_written() {
+    std::move(report_.written.begin(), report_.written.end(),
+              std::inserter(overwritten_, overwritten_.end()));
+    report_.written.assign(overwritten_.begin(), overwritten_.end());
   }
 
   // What an earlier checkpoint has filled must be filled again by the one that stands now.

@@ -257,6 +257,36 @@ TEST_F(Overwritten, WhatOnlyTheReplacedOneHadIsNotMixedIn) {
   const Error error = error_of([&] { load(state, path, {.planner = &planner, .report = &report}); });
   EXPECT_EQ(error.code(), ErrorCode::kConflict) << error.what();
   EXPECT_TRUE(mentions(error, "'gone'")) << error.what();
+  EXPECT_EQ(report.written, (std::vector<std::string>{"gone", "kept"}));
+}
+
+TEST_F(Overwritten, WhatWasWrittenBeforeTheLoadBeganAgainIsReportedWhenItFails) {
+  const auto state_with = [](const char* name, int version) {
+    StateDict state;
+    state.set(name, Value(numbered({4}, version)));
+    return state;
+  };
+  save(state_with("early", 1), path);
+  class Planner final : public DefaultLoadPlanner {
+   public:
+    using DefaultLoadPlanner::DefaultLoadPlanner;
+    std::function<void()> when_done;
+    void commit_tensor(const ReadItem& /*item*/, const TensorView&) override { when_done(); }
+  };
+  Planner planner({.allow_partial_load = true});
+  int times = 0;
+  planner.when_done = [&] {
+    if (++times > 1) throw Error(ErrorCode::kInvalidArgument, "my own mistake");
+    save(state_with("late", 2), path);
+    throw Error(ErrorCode::kIo, "stale");
+  };
+  StateDict state;
+  for (const char* name : {"early", "late"}) state.set(name, Value(Tensor::zeros(DType::kInt32, {4})));
+  ReadReport report;
+  const Error error = error_of([&] { load(state, path, {.planner = &planner, .report = &report}); });
+  EXPECT_TRUE(mentions(error, "my own mistake")) << error.what();
+  EXPECT_EQ(report.restarts, 1);
+  EXPECT_EQ(report.written, (std::vector<std::string>{"early", "late"}));
 }
 
 TEST_F(Overwritten, AFailureOfOnesOwnIsNotTriedAgain) {
