@@ -15,6 +15,7 @@
 #include "checkpoint/dcp_checkpoint.h"
 #include "checkpoint/dcp_names.h"
 #include "checkpoint/rank_sets.h"
+#include "checkpoint/read_bounded.h"
 #include "format/dcp_metadata.h"
 
 namespace cairn {
@@ -37,16 +38,6 @@ FileIsGone gone_manifest(const FileSystem& files, const std::string& name) {
               "there as it is, set verify to none");
   error.in_file(files.root() + "/" + name);
   return {name, std::move(error)};
-}
-
-std::string read_bounded(const FileSystem& files, std::string_view name, std::uint64_t most) {
-  const std::shared_ptr<const ByteSource> source = files.open(name);
-  if (source->size() > most) {
-    throw Error(ErrorCode::kLimit,
-                fmt::format("the file has {} bytes, more than the {} allowed", source->size(), most))
-        .in_file(source->name());
-  }
-  return read_all(*source);
 }
 
 Metadata parse(const DescriptionPart& part, const std::string& root, const Limits& limits) {

@@ -9,9 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "base/source.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
+#include "checkpoint/read_bounded.h"
 #include "format/dcp_metadata.h"
 
 namespace cairn {
@@ -57,13 +57,25 @@ std::optional<RankSet> set_in_file(const FileSystem& files, const std::string& n
   }
 }
 
-SaveId digest_of(const FileSystem& files, std::string_view name) {
-  return xxh3_128(as_bytes(read_all(*files.open(name))));
+// Which file holds a rank's part that has one of these names: a name promises nothing. Whoever completes the
+// set may give it its final name at any time.
+std::optional<std::string> holder_of(const RankSet& set, int rank, const std::string& next,
+                                     const FileSystem& files, const Limits& limits) {
+  try {
+    return set_in_file(files, next, limits) == set ? std::optional(next) : std::nullopt;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNotFound) throw;
+    std::string final = metadata_name(rank);
+    return set_in_file(files, final, limits) == set ? std::optional(std::move(final)) : std::nullopt;
+  }
 }
 
 RankFiles members(const RankSet& set, const RankNames& names, const FileSystem& files, const Limits& limits) {
   RankFiles found;
-  if (const auto next = names.next.find(set); next != names.next.end()) found = next->second;
+  if (const auto next = names.next.find(set); next != names.next.end()) {
+    for (const auto& [rank, file] : next->second)
+      if (auto holder = holder_of(set, rank, file, files, limits)) found.emplace(rank, std::move(*holder));
+  }
   for (const auto& [rank, file] : names.final)
     if (rank < set.ranks && !found.contains(rank) && set_in_file(files, file, limits) == set)
       found.emplace(rank, file);
@@ -94,7 +106,7 @@ bool replaces_named(const RankSet& set, const RankNames& names, const FileSystem
                     const Limits& limits) {
   if (names.final.empty()) return true;
   const std::string& first = names.final.begin()->second;
-  return digest_of(files, first) == set.found || set_in_file(files, first, limits) == set;
+  return digest_of(files, first, limits) == set.found || set_in_file(files, first, limits) == set;
 }
 
 // A set that has all its files, some of them not under their final names.
@@ -125,8 +137,13 @@ void note_rank_set(StorageMeta& meta, const RankSet& set) {
   meta.extra.set(std::string(kAttemptEntry), Value(to_string(set.attempt)));
 }
 
-bool is_complete(const RankSet& set, const FileSystem& files, const std::vector<FileEntry>& entries) {
-  return all_members(set, names_in(entries), files, {}).has_value();
+SaveId digest_of(const FileSystem& files, std::string_view name, const Limits& limits) {
+  return xxh3_128(as_bytes(read_bounded(files, name, limits.metadata_bytes)));
+}
+
+bool is_complete(const RankSet& set, const FileSystem& files, const std::vector<FileEntry>& entries,
+                 const Limits& limits) {
+  return all_members(set, names_in(entries), files, limits).has_value();
 }
 
 std::optional<CompleteSet> complete_set_in(const FileSystem& files, const std::vector<FileEntry>& entries,
@@ -155,18 +172,18 @@ std::string name_beside(int rank, const RankSet& set) {
 }
 
 NextSet next_set(const FileSystem& files, const std::vector<FileEntry>& entries, int ranks,
-                 const SaveId& attempt) {
+                 const SaveId& attempt, const Limits& limits) {
   const RankNames names = names_in(entries);
-  if (names.collective) return {{digest_of(files, kMetadataName), ranks, attempt}, false};
-  if (const auto complete = unnamed_and_complete(names, files, {}))
-    return {{digest_of(files, complete->parts.begin()->second), ranks, attempt}, true};
+  if (names.collective) return {{digest_of(files, kMetadataName, limits), ranks, attempt}, false};
+  if (const auto complete = unnamed_and_complete(names, files, limits))
+    return {{digest_of(files, complete->parts.begin()->second, limits), ranks, attempt}, true};
   if (names.final.empty()) return {{{}, ranks, attempt}, false};
   const std::string& first = names.final.begin()->second;
   // Only where there was nothing before has a set its final names before it is complete: others join it then.
-  const auto set = set_in_file(files, first, {});
-  if (set && set->found == SaveId{} && !all_members(*set, names, files, {}))
+  const auto set = set_in_file(files, first, limits);
+  if (set && set->found == SaveId{} && !all_members(*set, names, files, limits))
     return {{{}, ranks, attempt}, false};
-  return {{digest_of(files, first), ranks, attempt}, true};
+  return {{digest_of(files, first, limits), ranks, attempt}, true};
 }
 
 std::string find_incomplete(const FileSystem& files, const std::vector<FileEntry>& entries,
@@ -175,7 +192,7 @@ std::string find_incomplete(const FileSystem& files, const std::vector<FileEntry
   std::set<RankSet> sets;
   for (const auto& [set, next] : names.next) sets.insert(set);
   if (names.collective && !names.final.empty()) {
-    const SaveId found = digest_of(files, kMetadataName);
+    const SaveId found = digest_of(files, kMetadataName, limits);
     for (const auto& [rank, file] : names.final)
       if (const auto set = set_in_file(files, file, limits); set && set->found == found) sets.insert(*set);
   }

@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cairn/limits.h"
@@ -36,12 +37,16 @@ struct RankSet {
 std::optional<RankSet> rank_set_of(const Metadata& metadata);
 void note_rank_set(StorageMeta& meta, const RankSet& set);
 
+// By which a set knows metadata that it found. Error(kLimit) when that is larger than metadata may be.
+SaveId digest_of(const FileSystem& files, std::string_view name, const Limits& limits);
+
 // The files that hold the metadata of ranks, by rank.
 using RankFiles = std::map<int, std::string>;
 
 // Whether every rank of a set is there, under either name. Error(kNotFound), here and below, when a file that
 // was listed is gone: list again.
-bool is_complete(const RankSet& set, const FileSystem& files, const std::vector<FileEntry>& entries);
+bool is_complete(const RankSet& set, const FileSystem& files, const std::vector<FileEntry>& entries,
+                 const Limits& limits = {});
 
 // A set that is complete and stands, unless .metadata is there, and whose files have not all got their final
 // names.
@@ -71,7 +76,7 @@ struct NextSet {
   bool beside = false;  // the metadata of ranks that is there must stay until the set is complete
 };
 NextSet next_set(const FileSystem& files, const std::vector<FileEntry>& entries, int ranks,
-                 const SaveId& attempt);
+                 const SaveId& attempt, const Limits& limits = {});
 
 // Of a save by single ranks that is not complete, beside the checkpoint that stands: who is missing, in words
 // for the user. Empty when there is none.

@@ -181,7 +181,7 @@ Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptio
       attempt_(attempt),
       lock_(files.lock(lock_name(rank))) {
   CAIRN_POINT("publish.locked");
-  if (rank) complete_any_set(files, options.durable);
+  if (rank) complete_any_set(files, options.durable, options.limits);
   if (!options.overwrite) require_replaceable();
   version_ = files.version_of(metadata_name(rank));
   replaces_ = is_there(files, metadata_name(rank));
@@ -266,7 +266,7 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
 void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
                           std::chrono::steady_clock::time_point deadline,
                           std::vector<std::string>& warnings) {
-  if (rank_) next_ = next_set(files_, files_.list(), ranks_, attempt_);
+  if (rank_) next_ = next_set(files_, files_.list(), ranks_, attempt_, options_.limits);
   describe(metadata);
   const std::string name = metadata_name(rank_);
   const std::string bytes = encode_dcp_metadata(metadata, options_.limits);
@@ -376,15 +376,17 @@ void Publication::require_coming() {
 }
 
 bool Publication::is_coming() try {
-  if (complete_set(files_, next_.set, options_.durable)) return true;
-  if (next_set(files_, files_.list(), ranks_, attempt_).set == next_.set) return true;
-  return is_complete(next_.set, files_, files_.list());  // just now
+  if (complete_set(files_, next_.set, options_.durable, options_.limits)) return true;
+  if (next_set(files_, files_.list(), ranks_, attempt_, options_.limits).set == next_.set) return true;
+  return is_complete(next_.set, files_, files_.list(), options_.limits);  // just now
 } catch (const Error& e) {
   if (e.code() != ErrorCode::kNotFound) throw;
   return false;  // another rank completes the set: what was listed has another name, or is retired
 }
 
-bool Publication::stands() { return !rank_ || complete_set(files_, next_.set, options_.durable, kPatience); }
+bool Publication::stands() {
+  return !rank_ || complete_set(files_, next_.set, options_.durable, options_.limits, kPatience);
+}
 
 void Publication::complete() {
   if (stands()) return;

@@ -9,9 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/bytes.h"
-#include "base/hash.h"
-#include "base/source.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
@@ -76,9 +73,9 @@ bool is_listed(const std::vector<FileEntry>& entries, std::string_view name) {
 }
 
 // Whether .metadata is what the set found; false also when it is gone.
-bool is_found(const FileSystem& files, const RankSet& set) {
+bool is_found(const FileSystem& files, const RankSet& set, const Limits& limits) {
   try {
-    return xxh3_128(as_bytes(read_all(*files.open(kMetadataName)))) == set.found;
+    return digest_of(files, kMetadataName, limits) == set.found;
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kNotFound) return false;
     throw;
@@ -88,9 +85,9 @@ bool is_found(const FileSystem& files, const RankSet& set) {
 // Their metadata is in place; in the instant in which .metadata goes it is what everybody sees. Returns the
 // lock under which it went, nothing where it stays: who holds the lock may need it, or comes later than this.
 std::unique_ptr<FileLock> retire_collective(FileSystem& files, const RankSet& set, bool durable,
-                                            Retired& retired) {
+                                            const Limits& limits, Retired& retired) {
   std::unique_ptr<FileLock> lock = lock_if_free(files, lock_name());
-  if (lock == nullptr || !is_found(files, set)) return nullptr;
+  if (lock == nullptr || !is_found(files, set, limits)) return nullptr;
   retired.add(files, std::string(kMetadataName));
   if (durable) files.sync_directory();  // other ranks may not have come so far yet
   CAIRN_POINT("ranks.before_retire");
@@ -168,21 +165,21 @@ bool has_next_names(const std::vector<FileEntry>& entries, const RankSet& set) {
   });
 }
 
-bool try_to_complete(FileSystem& files, const RankSet& set, bool durable) {
+bool try_to_complete(FileSystem& files, const RankSet& set, bool durable, const Limits& limits) {
   const std::vector<FileEntry> entries = files.list();
   if (!is_listed(entries, kMetadataName)) {
-    const auto complete = complete_set_in(files, entries);
+    const auto complete = complete_set_in(files, entries, limits);
     if (complete && complete->set == set) {
       give_names(files, entries, *complete, durable);
       remove_foreign_debris(files, set, lock_if_free(files, lock_name()).get());
       return true;
     }
     // One that waits and replaces nothing of what is here never stands.
-    return !has_next_names(entries, set) && is_complete(set, files, entries);
+    return !has_next_names(entries, set) && is_complete(set, files, entries, limits);
   }
-  if (!is_complete(set, files, entries)) return false;
+  if (!is_complete(set, files, entries, limits)) return false;
   Retired retired;
-  const auto lock = retire_collective(files, set, durable, retired);
+  const auto lock = retire_collective(files, set, durable, limits, retired);
   if (lock == nullptr) return false;
   remove_higher_ranks(files, entries, set, retired);
   retired.remove_files(files, set, durable);
@@ -201,12 +198,13 @@ std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name)
   }
 }
 
-bool complete_set(FileSystem& files, const RankSet& set, bool durable, std::chrono::milliseconds patience) {
+bool complete_set(FileSystem& files, const RankSet& set, bool durable, const Limits& limits,
+                  std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;; std::this_thread::sleep_for(kPause)) {
     const bool last = std::chrono::steady_clock::now() >= until;
     try {
-      if (try_to_complete(files, set, durable)) return true;
+      if (try_to_complete(files, set, durable, limits)) return true;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::kNotFound || last) throw;  // it was listed, and another rank has renamed it
     }
@@ -214,10 +212,11 @@ bool complete_set(FileSystem& files, const RankSet& set, bool durable, std::chro
   }
 }
 
-void complete_any_set(FileSystem& files, bool durable) {
+void complete_any_set(FileSystem& files, bool durable, const Limits& limits) {
   const std::vector<FileEntry> entries = files.list();
   if (is_listed(entries, kMetadataName)) return;
-  if (const auto complete = complete_set_in(files, entries)) give_names(files, entries, *complete, durable);
+  if (const auto complete = complete_set_in(files, entries, limits))
+    give_names(files, entries, *complete, durable);
 }
 
 }  // namespace cairn

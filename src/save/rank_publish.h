@@ -18,10 +18,10 @@ std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name)
 // nothing done, while the set does not stand: a checkpoint of all ranks stays as long as somebody holds its
 // lock, another rank that is about to retire it or a save of all ranks that will replace both.
 // Looks again and again for as long as `patience`.
-bool complete_set(FileSystem& files, const RankSet& set, bool durable,
+bool complete_set(FileSystem& files, const RankSet& set, bool durable, const Limits& limits,
                   std::chrono::milliseconds patience = {});
 
 // Does the rest of that for ranks that died over it.
-void complete_any_set(FileSystem& files, bool durable);
+void complete_any_set(FileSystem& files, bool durable, const Limits& limits);
 
 }  // namespace cairn

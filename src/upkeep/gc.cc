@@ -18,9 +18,10 @@ namespace cairn {
 namespace {
 
 // Metadata of a rank that waits for others still may be of use, if it is to replace what stands now.
-bool is_coming(const DcpName& name, const FileSystem& files, const std::vector<FileEntry>& entries) {
+bool is_coming(const DcpName& name, const FileSystem& files, const std::vector<FileEntry>& entries,
+               const Limits& limits) {
   if (name.kind != DcpName::Kind::kNextMetadata) return false;
-  return next_set(files, entries, name.number, name.attempt).set ==
+  return next_set(files, entries, name.number, name.attempt, limits).set ==
          RankSet{name.found, name.number, name.attempt};
 }
 
@@ -29,7 +30,7 @@ LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entr
   for (const FileEntry& entry : entries) {
     const auto name = parse_dcp_name(entry.name);
     if (!name || is_partial(entry.name)) continue;
-    if (name->kind != DcpName::Kind::kMetadata && !is_coming(*name, files, entries)) continue;
+    if (name->kind != DcpName::Kind::kMetadata && !is_coming(*name, files, entries, limits)) continue;
     try {
       live.add_file(entry.name);
       const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
@@ -82,7 +83,7 @@ GcReport collect(FileSystem& files, const GcOptions& options) {
   CAIRN_POINT("gc.locked");
   const std::vector<FileEntry> before = files.list();
   clear_rank_locks(files, before, options);
-  if (!options.dry_run) complete_any_set(files, true);
+  if (!options.dry_run) complete_any_set(files, true, options.limits);
   CAIRN_POINT("gc.listed");
   const LiveFiles live = live_files(files, files.list(), options.limits);
   GcReport report{find_debris(before, live), 0};
