@@ -389,7 +389,11 @@ bool Publication::stands() {
 }
 
 void Publication::complete() {
-  if (stands()) return;
+  if (stands()) {
+    // What stands because another rank made it stand may not be durable yet.
+    if (rank_ && options_.durable) files_.sync_directory();
+    return;
+  }
   throw Error(
       ErrorCode::kConflict,
       "every rank has saved, and yet this checkpoint is not the one that loads: another save is under "
