@@ -13,6 +13,7 @@
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "storage/page_cache.h"
+#include "storage/posix_error.h"
 
 namespace cairn {
 namespace {
@@ -47,7 +48,7 @@ void FileChannel::close() {
 }
 
 void FileChannel::fail(const char* what, std::uint64_t offset, int os_error) const {
-  throw Error(ErrorCode::kIo, what).in_file(path_).at(offset).with_errno(os_error);
+  throw Error(code_of_errno(os_error), what).in_file(path_).at(offset).with_errno(os_error);
 }
 
 // How many bytes from the front can go past the page cache.

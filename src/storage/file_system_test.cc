@@ -188,6 +188,7 @@ TEST_P(AnyFileSystem, AReplacementTakesThePlaceInOneStep) {
   const auto read_on = [&] { reader->read_at(0, std::as_writable_bytes(std::span(text))); };
   if (std::string_view(GetParam().name) == "mounted") {
     EXPECT_EQ(error_of(read_on).os_error(), ESTALE);  // servers do not keep what nobody names any more
+    EXPECT_EQ(error_of(read_on).code(), ErrorCode::kNotFound);
     return;
   }
   read_on();
