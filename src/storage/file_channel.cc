@@ -13,11 +13,12 @@
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "storage/page_cache.h"
-#include "storage/posix_error.h"
 
 namespace cairn {
 namespace {
 
+constexpr const char* kReading = "cannot read";
+constexpr const char* kWriting = "cannot write";
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the kernel moves a little under 2 GiB
 
 // A second descriptor of the same file that goes past the page cache; -1 where there is none. Whoever opens a
@@ -48,7 +49,12 @@ void FileChannel::close() {
 }
 
 void FileChannel::fail(const char* what, std::uint64_t offset, int os_error) const {
-  throw Error(code_of_errno(os_error), what).in_file(path_).at(offset).with_errno(os_error);
+  // A server lets go what nobody names any more: who reads on learns that it is gone.
+  const bool gone = what == kReading && os_error == ESTALE;
+  throw Error(gone ? ErrorCode::kNotFound : ErrorCode::kIo, what)
+      .in_file(path_)
+      .at(offset)
+      .with_errno(os_error);
 }
 
 // How many bytes from the front can go past the page cache.
@@ -79,7 +85,7 @@ std::size_t FileChannel::read_direct(std::uint64_t offset, std::span<std::byte> 
     os_error = n < 0 ? errno : 0;
     got = n < 0 ? 0 : static_cast<std::size_t>(n);
   }
-  if (!goes_on("cannot read", offset, got, os_error)) use_direct_ = false;
+  if (!goes_on(kReading, offset, got, os_error)) use_direct_ = false;
   return got;
 }
 
@@ -93,7 +99,7 @@ void FileChannel::read(std::uint64_t offset, std::span<std::byte> to) {
       const ssize_t n =
           ::pread(buffered_.get(), to.data(), std::min(to.size(), kMostAtOnce), static_cast<off_t>(offset));
       if (n == 0) break;
-      if (n < 0 && errno != EINTR) fail("cannot read", offset, errno);
+      if (n < 0 && errno != EINTR) fail(kReading, offset, errno);
       if (n > 0) got = static_cast<std::size_t>(n);
     }
     offset += got;
@@ -114,13 +120,13 @@ std::size_t FileChannel::write_direct(std::uint64_t offset, std::span<const std:
     os_error = n < 0 ? errno : 0;
     put = n < 0 ? 0 : static_cast<std::size_t>(n);
   }
-  if (!goes_on("cannot write", offset, put, os_error)) use_direct_ = false;
+  if (!goes_on(kWriting, offset, put, os_error)) use_direct_ = false;
   return put / kDirectAlignment * kDirectAlignment;  // what follows must begin with a block again
 }
 
 void FileChannel::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   const std::uint64_t most = largest_file();
-  if (offset > most || bytes.size() > most - offset) fail("cannot write", std::max(offset, most), EFBIG);
+  if (offset > most || bytes.size() > most - offset) fail(kWriting, std::max(offset, most), EFBIG);
   while (!bytes.empty()) {
     std::size_t put = 0;
     if (const std::size_t body = aligned_part(bytes.data(), offset, bytes.size()); body > 0) {
@@ -128,8 +134,8 @@ void FileChannel::write(std::uint64_t offset, std::span<const std::byte> bytes) 
     } else {
       const std::size_t size = std::min(bytes.size(), kMostAtOnce);
       const ssize_t n = ::pwrite(buffered_.get(), bytes.data(), size, static_cast<off_t>(offset));
-      if (n == 0) fail("cannot write", offset, EIO);
-      if (n < 0 && errno != EINTR) fail("cannot write", offset, errno);
+      if (n == 0) fail(kWriting, offset, EIO);
+      if (n < 0 && errno != EINTR) fail(kWriting, offset, errno);
       if (n > 0) put = static_cast<std::size_t>(n);
     }
     offset += put;

@@ -7,11 +7,7 @@
 
 namespace cairn {
 
-// kNotFound for ENOENT and ESTALE (a server keeps nothing that nobody names any more), kConflict for EEXIST,
-// else kIo.
-ErrorCode code_of_errno(int os_error);
-
-// Throws an Error of that code.
+// kNotFound for ENOENT, kConflict for EEXIST, else kIo.
 [[noreturn]] void fail_with(const char* what, const std::string& path, int os_error);
 
 }  // namespace cairn
