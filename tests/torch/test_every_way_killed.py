@@ -53,7 +53,8 @@ class Victims:
     def __init__(self, way: Way, folder: Path) -> None:
         self.context = multiprocessing.get_context("fork")
         self.way, self.folder = way, folder
-        self.begun, self.saved = self.context.Value("i", 0), self.context.Value("i", 0)
+        # Without locks: whoever is killed would keep one for ever.
+        self.begun, self.saved = (self.context.Value("i", 0, lock=False) for _ in range(2))
         self.seconds = 0.02  # what a save takes, about
 
     @contextmanager
