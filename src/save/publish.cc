@@ -162,6 +162,19 @@ bool retire_ranks(FileSystem& files, const std::vector<FileEntry>& all, bool dur
   return true;
 }
 
+// What was listed may be gone when it is looked into: other ranks and other jobs rename and remove. Whoever
+// lists again sees what they did.
+template <class Look> auto look_again(const FileSystem& files, const std::string& metadata, Look&& look) {
+  for (int tries = 1;; ++tries) {
+    try {
+      return look();
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kNotFound) throw;
+      if (tries == kMostLooks) throw another_save_came_first(files, metadata);
+    }
+  }
+}
+
 std::string nothing_keeps_apart(const FileSystem& files) {
   return fmt::format(
       "{}: nothing here keeps two jobs apart that save under one id at the same time: of two such saves that "
@@ -181,7 +194,8 @@ Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptio
       attempt_(attempt),
       lock_(files.lock(lock_name(rank))) {
   CAIRN_POINT("publish.locked");
-  if (rank) complete_any_set(files, options.durable, options.limits);
+  if (rank)
+    look_again(files, metadata_name(rank), [&] { complete_any_set(files, options.durable, options.limits); });
   if (!options.overwrite) require_replaceable();
   version_ = files.version_of(metadata_name(rank));
   replaces_ = is_there(files, metadata_name(rank));
@@ -266,9 +280,10 @@ void Publication::write_metadata(const std::string& name, std::string_view bytes
 void Publication::publish(Metadata& metadata, std::vector<ManifestFile> written,
                           std::chrono::steady_clock::time_point deadline,
                           std::vector<std::string>& warnings) {
-  if (rank_) next_ = next_set(files_, files_.list(), ranks_, attempt_, options_.limits);
-  describe(metadata);
   const std::string name = metadata_name(rank_);
+  const auto next = [&] { return next_set(files_, files_.list(), ranks_, attempt_, options_.limits); };
+  if (rank_) next_ = look_again(files_, name, next);
+  describe(metadata);
   const std::string bytes = encode_dcp_metadata(metadata, options_.limits);
   CAIRN_POINT("publish.before_manifest");
   if (options_.checksums) {

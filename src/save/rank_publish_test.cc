@@ -256,6 +256,29 @@ TEST_F(RankLocal, WhoeverCompletesTheSetMayDieOverIt) {
   }
 }
 
+// Other jobs rename and remove what was listed a moment ago.
+TEST_F(RankLocal, AFileThatIsGoneWhenItIsLookedIntoIsLookedForAgain) {
+  for (const bool for_ever : {false, true}) {
+    for (std::uint64_t nth = 1;; ++nth) {
+      faults = std::make_shared<Faults>();
+      files = faulty_file_system(memory_file_system(), faults);
+      for (const int version : {1, 2})
+        for (const int rank : {0, 1}) save_rank(rank, 2, version);
+      faults->clear();
+      faults->fail({.call = FileCall::kOpen, .nth = nth, .for_ever = for_ever, .os_error = ENOENT});
+      SCOPED_TRACE(nth);
+      try {
+        save_rank(0, 2, 3);
+      } catch (const Error& e) {
+        EXPECT_TRUE(for_ever && e.code() == ErrorCode::kConflict) << e.what();
+      }
+      if (faults->fired() == 0) break;
+      faults->clear();
+      load_on(2, {2});
+    }
+  }
+}
+
 TEST_F(RankLocal, WhereLocksEndAtTheMachineTheEarlierOneLoadsTooUntilAllHaveSaved) {
   const std::shared_ptr<FileSystem> inner = std::move(files);
   files = std::make_shared<CrippledFileSystem>(*inner, Lacks{.locks = true});

@@ -1,6 +1,7 @@
 #include "testing/faulty.h"
 
 #include <array>
+#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,14 @@ namespace {
 
 using Call = Faults::Call;
 
+// As posix_file_system() says it.
+Error injected(const Fault& fault, const Call& call) {
+  return Error(fault.os_error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "injected fault")
+      .while_doing(name_of(call.call))
+      .in_file(call.name)
+      .with_errno(fault.os_error);
+}
+
 // Does `work` as the faults will have it.
 template <class Work> auto guarded(Faults& faults, const Call& call, Work&& work) {
   const std::optional<Fault> fault = faults.meet(call);
@@ -19,10 +28,7 @@ template <class Work> auto guarded(Faults& faults, const Call& call, Work&& work
   if (fault->delay.count() > 0) std::this_thread::sleep_for(fault->delay);
   if (fault->only_delay) return work();
   if (fault->after) work();
-  throw Error(ErrorCode::kIo, "injected fault")
-      .while_doing(name_of(call.call))
-      .in_file(call.name)
-      .with_errno(fault->os_error);
+  throw injected(*fault, call);
 }
 
 // The same for calls that move bytes, which may fail halfway.
@@ -33,11 +39,7 @@ template <class Work> void guarded_transfer(Faults& faults, const Call& call, Wo
   if (!fault || fault->only_delay) return work(size);
   if (fault->after) work(size);
   if (fault->halfway) work(size / 2);
-  throw Error(ErrorCode::kIo, "injected fault")
-      .while_doing(name_of(call.call))
-      .in_file(call.name)
-      .at(call.offset)
-      .with_errno(fault->os_error);
+  throw injected(*fault, call).at(call.offset);
 }
 
 class FaultySource final : public ByteSource {
