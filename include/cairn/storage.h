@@ -1,8 +1,8 @@
 // Where checkpoint bytes live.
 //
 // A FileSystem is a folder of named files: a directory, or a map in memory. Formats and the engine see only
-// this interface; nothing above it calls the OS. All implementations may be used by many threads at once; ours
-// pass one suite of tests (src/storage/file_system_test.cc).
+// this interface; nothing above it calls the OS. All implementations may be used by many threads at once;
+// ours pass one suite of tests (src/storage/file_system_test.cc).
 //
 //   auto files = file_system_of("run/step-1000", {.create = true});
 //   auto file = files->create("notes.txt", {.size = text.size()});
