@@ -15,6 +15,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -58,6 +59,10 @@ class SavePlanner {
   // Asked before resolve_data, likewise: the item's bytes as they are to stand in the file, a whole archive
   // of torch.save, from a planner that knows better than the engine how to encode it.
   virtual std::optional<std::string> resolve_archive(const WriteItem& item);
+
+  // The small tensors that this thread of the writer asks for next, in this order. Who has to go far for each
+  // may fetch them together. When the save fails, some are not asked for.
+  virtual void expect(std::span<const WriteItem> /*items*/) {}
 
   // Last, on every rank, also when the save failed: the state is no longer borrowed. Who keeps tensors of it
   // lets them go, because their memory may be wanted for the next snapshot.

@@ -65,6 +65,14 @@ class Parcels {
   nb::object kept_;
 };
 
+// Plans of Python's are as many objects as there are items.
+void plan_by(Caller& caller, const std::function<void()>& plan) {
+  caller.call([&] {
+    const WithoutCollector pause;
+    plan();
+  });
+}
+
 // All nb::objects in it are touched by the caller's thread alone, with the GIL held.
 class OpenSave final : public SavePlanner, public StorageWriter {
  public:
@@ -78,12 +86,12 @@ class OpenSave final : public SavePlanner, public StorageWriter {
 
   SavePlan create_local_plan() override {
     SavePlan plan;
-    caller_.call([&] { plan.storage_data = parcels_.pack(hooks_.attr("local_plan")(role_)); });
+    plan_by(caller_, [&] { plan.storage_data = parcels_.pack(hooks_.attr("local_plan")(role_)); });
     return plan;
   }
   GlobalSavePlan create_global_plan(std::vector<SavePlan> all) override {
     GlobalSavePlan global;
-    caller_.call([&] { global.plans = parcels_.replan(all, hooks_.attr("global_plan")); });
+    plan_by(caller_, [&] { global.plans = parcels_.replan(all, hooks_.attr("global_plan")); });
     global.metadata = std::make_shared<Metadata>();  // the hooks keep their own
     return global;
   }
@@ -99,7 +107,7 @@ class OpenSave final : public SavePlanner, public StorageWriter {
     return data;
   }
   void finish(Metadata&, std::vector<WrittenData> all) override {
-    caller_.call([&] {
+    plan_by(caller_, [&] {
       nb::list results;
       for (WrittenData& rank : all) results.append(parcels_.unpack(Value(Bytes{std::move(rank.attachment)})));
       const nb::object told = hooks_.attr("finish")(results);
@@ -179,13 +187,14 @@ class OpenLoad final : public LoadPlanner, public StorageReader {
 
   LoadPlan create_local_plan() override {
     LoadPlan plan;
-    caller_.call(
-        [&] { plan.storage_data = parcels_.pack(hooks_.attr("local_plan")(to_bytes(description_), role_)); });
+    plan_by(caller_, [&] {
+      plan.storage_data = parcels_.pack(hooks_.attr("local_plan")(to_bytes(description_), role_));
+    });
     return plan;
   }
   std::vector<LoadPlan> create_global_plan(std::vector<LoadPlan> all) override {
     std::vector<LoadPlan> plans;
-    caller_.call([&] { plans = parcels_.replan(all, hooks_.attr("global_plan")); });
+    plan_by(caller_, [&] { plans = parcels_.replan(all, hooks_.attr("global_plan")); });
     return plans;
   }
   LoadPlan finish_plan(LoadPlan central) override { return central; }

@@ -102,12 +102,12 @@ class Reader {
   // False, and nothing is read, when the items lie elsewhere than the checkpoint says.
   bool read(nb::list items, nb::handle planner, nb::object places) {
     Caller caller;
-    HookedDestinations hooked(std::move(items), planner, caller);
+    HookedDestinations hooked(std::move(items), planner, known_.get(), caller);
     if (!places.is_none() && (known_ == nullptr || !hooked.lie_at(*known_, places))) return false;
     ReadReport report;
     std::atomic<bool> cancelled = false;
     caller.run([&] { reader_->read_data(hooked.plan(), hooked, report); }, cancelled);
-    hooked.hand_over_objects();
+    hooked.finish();
     return true;
   }
 

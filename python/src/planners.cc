@@ -1,17 +1,11 @@
 #include "planners.h"
 
+#include <iterator>
 #include <utility>
 
 #include "cairn/error.h"
 
 namespace cairn::python {
-namespace {
-
-// A tensor that Python made for the item at hand: resolve_archive gets it, resolve_data, called next by the
-// same thread, gives it to the writer.
-thread_local std::optional<Tensor> made_tensor;
-
-}  // namespace
 
 void TorchSavePlanner::begin(TorchState& state, nb::object encode, nb::object resolve, Caller* caller) {
   state_ = &state;
@@ -30,6 +24,7 @@ void TorchSavePlanner::begin(TorchState& state, nb::object encode, nb::object re
 
 void TorchSavePlanner::end() {
   state_ = nullptr;
+  ahead_.clear();
   encode_.reset();
   resolve_.reset();
 }
@@ -42,8 +37,47 @@ void TorchSavePlanner::set_up_planner(const StateDict& state, const StorageMeta*
   DefaultSavePlanner::set_up_planner(state, storage_meta, is_coordinator);
 }
 
-// What only Python can encode: an object, or a piece of a tensor of a class of Python's.
+// What a subclass in Python makes of an item.
+Resolved TorchSavePlanner::ask(const WriteItem& item) {
+  nb::object offsets = nb::none(), sizes = nb::none();
+  if (item.tensor_data) {
+    offsets = to_tuple(item.tensor_data->chunk.offsets);
+    sizes = to_tuple(item.tensor_data->chunk.sizes);
+  }
+  nb::object made = resolve_(to_str(item.index.fqn), offsets, sizes);
+  if (made.is_none()) return {};
+  if (PyBytes_Check(made.ptr())) return {std::string(bytes_of(made)), std::nullopt};
+  return {std::nullopt, lasting_tensor(std::move(made), lasting_)};
+}
+
+void TorchSavePlanner::expect(std::span<const WriteItem> items) {
+  if (!resolves_ || items.empty()) return;
+  std::vector<Resolved> made = ask_together(caller_, items, [&](const WriteItem& item) { return ask(item); });
+  mine().assign(std::move_iterator(made.begin()), std::move_iterator(made.end()));
+}
+
+std::deque<Resolved>& TorchSavePlanner::mine() {
+  const std::lock_guard lock(mutex_);
+  return ahead_[std::this_thread::get_id()];
+}
+
+Resolved TorchSavePlanner::take() {
+  Resolved first = std::move(mine().front());
+  mine().pop_front();
+  return first;
+}
+
 std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& item) {
+  if (!resolves_) return encoded(item);
+  if (mine().empty()) expect({&item, 1});
+  Resolved& made = mine().front();
+  std::optional<std::string> archive = made.is_as_it_was() ? encoded(item) : std::move(made.archive);
+  if (archive) take();
+  return archive;
+}
+
+// What only Python can encode: an object, or a piece of a tensor of a class of Python's.
+std::optional<std::string> TorchSavePlanner::encoded(const WriteItem& item) {
   const nb::object* object = state_->object(item.index.fqn);
   const std::string* frozen = state_->archive(item.index.fqn);
   if (item.tensor_data && state_->has_pieces()) {
@@ -52,43 +86,17 @@ std::optional<std::string> TorchSavePlanner::resolve_archive(const WriteItem& it
     object = piece == nullptr ? nullptr : &piece->tensor;
     frozen = piece == nullptr || piece->archive.empty() ? nullptr : &piece->archive;
   }
-  if (!resolves_) {
-    if (object == nullptr) return std::nullopt;
-    if (frozen != nullptr) return *frozen;
-  }
-  std::optional<std::string> archive;
-  std::optional<Tensor> tensor;
-  const auto ask = [&] {
-    if (!resolves_) {
-      archive = bytes_of(nb::object(encode_(*object)));
-      return;
-    }
-    nb::object offsets = nb::none(), sizes = nb::none();
-    if (item.tensor_data) {
-      offsets = to_tuple(item.tensor_data->chunk.offsets);
-      sizes = to_tuple(item.tensor_data->chunk.sizes);
-    }
-    nb::object made = resolve_(to_str(item.index.fqn), offsets, sizes);
-    if (PyBytes_Check(made.ptr())) {
-      archive = bytes_of(made);
-      return;
-    }
-    if (!lasting_.has(plain_tensor(made).value().view())) made = made.attr("clone")();
-    const TensorView view = plain_tensor(made).value().view();
-    tensor = Tensor(view, owner_of(std::move(made)));
+  if (object == nullptr) return std::nullopt;
+  if (frozen != nullptr) return *frozen;
+  const auto encode = [&](const WriteItem&) {
+    return Resolved{std::string(bytes_of(nb::object(encode_(*object)))), std::nullopt};
   };
-  if (caller_ != nullptr) {
-    caller_->call(ask);
-  } else {
-    with_python(ask);
-  }
-  made_tensor = std::move(tensor);
-  return archive;
+  return std::move(ask_together(caller_, {&item, 1}, encode).front().archive);
 }
 
 Value TorchSavePlanner::resolve_data(const WriteItem& item) {
-  if (made_tensor) return std::move(*std::exchange(made_tensor, std::nullopt));
-  return DefaultSavePlanner::resolve_data(item);
+  std::optional<Tensor> made = resolves_ ? take().tensor : std::nullopt;
+  return made ? Value(std::move(*made)) : DefaultSavePlanner::resolve_data(item);
 }
 
 void TorchLoadPlanner::fail(nb::handle exception) { failure_ = error_of(exception); }

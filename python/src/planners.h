@@ -1,14 +1,18 @@
 // The default planners on a TorchState: entries come cut, and what only Python can encode is asked of Python.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
 #include "cairn/error.h"
 #include "cairn/planner.h"
+#include "plans.h"
 #include "state.h"
 
 namespace cairn::python {
@@ -19,14 +23,15 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   explicit TorchSavePlanner(SavePlannerOptions options) : DefaultSavePlanner(options) {}
 
   // For the next save: its state, how objects are encoded ((object) -> bytes), and what a subclass in Python
-  // makes of an item before it is written ((fqn, offsets, sizes) -> bytes or a plain tensor), or None. Both
-  // are asked in the thread of `caller`, if there is one.
+  // makes of an item before it is written ((fqn, offsets, sizes) -> bytes, a plain tensor, or None: it stays
+  // as it is), or None. Both are asked in the thread of `caller`, if there is one.
   void begin(TorchState& state, nb::object encode, nb::object resolve, Caller* caller);
   // The next save fails on this rank, as planning begins: so all ranks hear of it.
   void fail(nb::handle exception);
   void end();
 
   void set_up_planner(const StateDict& state, const StorageMeta* storage_meta, bool is_coordinator) override;
+  void expect(std::span<const WriteItem> items) override;
   std::optional<std::string> resolve_archive(const WriteItem& item) override;
   Value resolve_data(const WriteItem& item) override;
 
@@ -34,6 +39,11 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   Flattened cut(const StateDict& values) const override { return state_->entries(values); }
 
  private:
+  Resolved ask(const WriteItem& item);
+  std::optional<std::string> encoded(const WriteItem& item);
+  std::deque<Resolved>& mine();
+  Resolved take();
+
   std::optional<Error> failure_;
   TorchState* state_ = nullptr;
   nb::object encode_;
@@ -41,6 +51,9 @@ class TorchSavePlanner final : public DefaultSavePlanner {
   Caller* caller_ = nullptr;
   bool resolves_ = false;
   LastingMemory lasting_;  // the state's, when it resolves
+  std::mutex mutex_;
+  // What Python gave, by the thread of the writer that asks for it next and in the order in which it does.
+  std::unordered_map<std::thread::id, std::deque<Resolved>> ahead_;
 };
 
 class TorchLoadPlanner final : public DefaultLoadPlanner {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "cairn/checkpoint_storage.h"
 #include "python.h"
@@ -13,10 +16,26 @@
 
 namespace cairn::python {
 
+// What Python gives for an item: the bytes of an archive, or a tensor, or neither when it leaves it as it
+// was.
+struct Resolved {
+  std::optional<std::string> archive;
+  std::optional<Tensor> tensor;
+  bool is_as_it_was() const { return !archive && !tensor; }
+};
+
+// A plain tensor of Python's to be kept for a while: a copy, unless its memory lasts.
+Tensor lasting_tensor(nb::object tensor, const LastingMemory& lasting);
+
+// What Python gives for each of these, in one visit to the caller's thread, or in this one when there is
+// none. Errors name the tensor.
+std::vector<Resolved> ask_together(Caller* caller, std::span<const WriteItem> items,
+                                   const std::function<Resolved(const WriteItem&)>& ask);
+
 // The data of a finished plan's items, by a planner of Python's. Its hooks are called once for each item, one
-// at a time, in the caller's thread.
-// What they give is copied, unless it lies in the state's own tensors: the next call may use the memory
-// again.
+// at a time, in the caller's thread; small tensors in groups, since a thread takes longer to wake than a hook
+// to run. What they give is copied, unless it lies in the state's own tensors: the next call may use the
+// memory again.
 class HookedItems final : public SavePlanner {
  public:
   // `items` are torch's WriteItems; `encode(item, tensor)` gives the bytes of a tensor that the engine cannot
@@ -32,30 +51,35 @@ class HookedItems final : public SavePlanner {
   SavePlan create_local_plan() override { return {}; }
   GlobalSavePlan create_global_plan(std::vector<SavePlan>) override { return {}; }
   SavePlan finish_plan(SavePlan central) override { return central; }
+  void expect(std::span<const WriteItem> items) override;
   std::optional<std::string> resolve_archive(const WriteItem& item) override;
   Value resolve_data(const WriteItem& item) override;
 
  private:
+  Resolved ask(const WriteItem& item);
+
   nb::list items_;
   nb::handle planner_, encode_;
   Caller& caller_;
   SavePlan plan_;
   LastingMemory lasting_;  // the state's
   std::mutex mutex_;
-  std::unordered_map<std::int64_t, Tensor> made_;  // by position, until the writer asks for it
+  std::unordered_map<std::int64_t, Resolved> made_;  // by position, until the writer asks for it
 };
 
-// Where the items of a finished plan go, by a planner of Python's; likewise.
+// Where the items of a finished plan go, by a planner of Python's; likewise. Small tensors are read into
+// memory of ours first: then the planner says where each goes and that it is there, one after the other.
 class HookedDestinations final : public LoadPlanner {
  public:
-  HookedDestinations(nb::list items, nb::handle planner, Caller& caller);
+  // `known` is what the checkpoint says of itself, or null.
+  HookedDestinations(nb::list items, nb::handle planner, const Metadata* known, Caller& caller);
 
   const LoadPlan& plan() const { return plan_; }
   // Whether the items lie where `known` says, also by `places`: {MetadataIndex: _StorageInfo}, which may have
   // been changed since.
   bool lie_at(const Metadata& known, nb::handle places) const;
-  // With the GIL held, when all is read: the planner gets the objects.
-  void hand_over_objects();
+  // With the GIL held, when all is read: the planner gets what it has not got yet.
+  void finish();
 
   void set_up_planner(StateDict&, const Metadata*, bool) override {}
   LoadPlan create_local_plan() override { return {}; }
@@ -72,12 +96,19 @@ class HookedDestinations final : public LoadPlanner {
     nb::object tensor;  // the planner's
     nb::object memory;  // which is read into: the same, if the engine can
   };
+  nb::object ask(std::int64_t position);
+  void bring(std::int64_t position, const Tensor& filled);
+  void bring_filled(std::int64_t& at);
+
   nb::list items_;
   nb::handle planner_;
   Caller& caller_;
   LoadPlan plan_;
+  std::vector<std::optional<DType>> small_types_;  // by position: as the elements of small ones are stored
   std::mutex mutex_;
-  std::unordered_map<std::int64_t, Target> targets_;
+  std::unordered_map<std::int64_t, Target> targets_;  // of large ones
+  std::unordered_map<std::int64_t, Tensor> small_;    // that are being read
+  std::vector<std::pair<std::int64_t, Tensor>> filled_;
   std::unordered_map<std::int64_t, std::string> archives_;
 };
 

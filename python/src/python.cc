@@ -11,6 +11,12 @@ namespace {
 
 PyObject* error_type = nullptr;  // the module keeps it alive
 
+// Of all threads; the GIL guards them.
+int pauses = 0;
+bool collected_before = false;
+
+nb::object collector(const char* name) { return nb::module_::import_("gc").attr(name); }
+
 nb::object text_or_none(std::string_view text) {
   return text.empty() ? nb::object(nb::none()) : to_str(text);
 }
@@ -174,6 +180,21 @@ Error error_of(nb::handle exception) {
 }
 
 void throw_as_error(nb::python_error& raised) { throw error_of(raised.value()); }
+
+WithoutCollector::WithoutCollector() {
+  if (pauses++ > 0) return;
+  collected_before = nb::cast<bool>(collector("isenabled")());
+  collector("disable")();
+}
+
+WithoutCollector::~WithoutCollector() {
+  if (--pauses > 0 || !collected_before) return;
+  try {
+    collector("enable")();
+  } catch (const std::exception&) {
+    // There is no memory for a call; whoever wants it enables it again.
+  }
+}
 
 std::shared_ptr<void> owner_of(nb::object object) {
   return {object.release().ptr(), [](void* held) {

@@ -58,6 +58,16 @@ template <class F> auto with_python(const F& f) {
   }
 }
 
+// As long as it is there, and with the GIL held, Python does not look for cycles. Where as many objects are
+// made as a checkpoint has tensors, it would go through all there are, again and again, for half of the time.
+class WithoutCollector {
+ public:
+  WithoutCollector();
+  ~WithoutCollector();
+  WithoutCollector(const WithoutCollector&) = delete;
+  WithoutCollector& operator=(const WithoutCollector&) = delete;
+};
+
 // Keeps a Python object alive for threads that do not hold the GIL.
 std::shared_ptr<void> owner_of(nb::object object);
 

@@ -21,7 +21,13 @@
 namespace cairn {
 namespace {
 
-constexpr std::uint64_t kLeastPerFile = 16U << 20;  // less than this is not worth a file of its own
+constexpr std::uint64_t kLeastPerFile = 16U << 20;       // less than this is not worth a file of its own
+constexpr std::size_t kMostExpected = 64;                // items that a planner hears of ahead
+constexpr std::uint64_t kMostExpectedBytes = 64U << 10;  // of each
+
+bool is_small_tensor(const WriteItem& item) {
+  return item.tensor_data && bytes_of(item) <= kMostExpectedBytes;
+}
 
 void check(const WriteOptions& options) {
   check_transforms(options.transforms);
@@ -219,12 +225,20 @@ void DcpWriter::write_file(Job& job, SavePlanner& planner, Pace& pace, const Str
                                                  own.buffer_bytes);
   FileStream stream(create(job), own);
   ItemWriter writer(stream, job.name, planner, pace, items);
-  for (const std::size_t position : job.positions) {
-    if (all.stopped()) return;
-    pace.pass(0);
-    const WriteItem item = (*job.items)[position];
-    job.results.push_back(writer.write(item));
-    all.report(bytes_of(item));
+  const std::size_t count = job.positions.size();
+  std::vector<WriteItem> next;
+  for (std::size_t i = 0; i < count;) {
+    next.clear();
+    do {
+      next.push_back((*job.items)[job.positions[i++]]);
+    } while (i < count && is_small_tensor(next.back()) && next.size() < kMostExpected);
+    planner.expect(std::span(next).first(next.size() - (is_small_tensor(next.back()) ? 0 : 1)));
+    for (const WriteItem& item : next) {
+      if (all.stopped()) return;
+      pace.pass(0);
+      job.results.push_back(writer.write(item));
+      all.report(bytes_of(item));
+    }
   }
   CAIRN_POINT("write.before_commit");
   job.sums = stream.commit(job.name);

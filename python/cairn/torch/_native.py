@@ -14,6 +14,7 @@ from .. import _engine
 from . import _convert, _dist, _objects, _progress, _tensors, _ways, planner_helpers
 from ._errors import as_checkpoint_exception
 from ._stateful import Failed, made
+from .default_planner import DefaultSavePlanner
 from .filesystem import FileSystemReader, shown
 
 
@@ -177,15 +178,20 @@ def prepare(state_dict: Any, planner: Any | None, keep: bool = False) -> Prepare
 
 def _hooks_of(planner: Any, state_dict: dict[str, Any]) -> Any:
     planner.set_up_planner(state_dict)
+    finds_itself = bool(_ways.overridden(planner, DefaultSavePlanner, "lookup_object"))
 
     def resolve(fqn: str, offsets: tuple[int, ...] | None, sizes: Any) -> Any:  # both are None for an object
         if offsets is None:
             item = WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO)
             return planner.resolve_data(item).getvalue()
-        whole = planner.lookup_object(MetadataIndex(fqn, torch.Size(offsets)))
+        index = MetadataIndex(fqn, torch.Size(offsets))
+        whole = planner.lookup_object(index)
         piece = _piece(whole, offsets, sizes)
-        item = _tensor_item(fqn, offsets, sizes, piece, whole)
-        return _tensors.as_planned(item, planner.transform_object(item, piece))
+        item = _tensor_item(index, sizes, piece, whole)
+        made = planner.transform_object(item, piece)
+        if made is piece and not finds_itself:
+            return None  # the engine has it
+        return _tensors.as_planned(item, made)
 
     return resolve
 
@@ -199,11 +205,11 @@ def _piece(tensor: torch.Tensor, offsets: tuple[int, ...], sizes: tuple[int, ...
     return tensor
 
 
-def _tensor_item(fqn: str, offsets: Any, sizes: Any, piece: torch.Tensor, whole: torch.Tensor) -> WriteItem:
-    chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+def _tensor_item(index: MetadataIndex, sizes: Any, piece: torch.Tensor, whole: torch.Tensor) -> WriteItem:
+    chunk = ChunkStorageMetadata(index.offset, torch.Size(sizes))  # type: ignore[arg-type]
     data = TensorWriteData(chunk, TensorProperties.create_from_tensor(piece), whole.size())
     kind = WriteItemType.TENSOR if whole.size() == chunk.sizes else WriteItemType.SHARD
-    return WriteItem(MetadataIndex(fqn, chunk.offsets), kind, tensor_data=data)
+    return WriteItem(index, kind, tensor_data=data)
 
 
 def load(
