@@ -14,7 +14,7 @@ TRIALS := tests/trial tests/crash tests/mpi tests/attack
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check soak repeat long bench fuzz conformance conformance-frameworks format lint docs wheel install clean
+.PHONY: help setup servers build demo s3-demo test test-s3 check soak repeat long bench bench-peers fuzz conformance conformance-frameworks format lint docs wheel install clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 25
@@ -22,12 +22,24 @@ help:  ## this list
 setup:  ## install what is missing (Debian packages as root; Python packages into .venv)
 	@tools/setup.sh
 
+servers:  ## setup, and what object stores are built from and tried with
+	@tools/setup.sh servers
+
 build: setup  ## the command, the library and the Python package, in build/release
 	@tools/build.sh release $(JOBS)
 
 demo: setup  ## four ranks save and three load; the command and PyTorch look at the result
 	@tools/build.sh release $(JOBS) cairn_cli train
 	@tools/demo.sh
+
+s3-demo: servers  ## the same in a bucket of a server on loopback
+	@tools/build.sh s3 $(JOBS) cairn_cli train
+	@tools/s3_demo.sh
+
+test-s3: servers  ## object stores, which are not part of the build yet: on servers of our own and on Ceph's gateway
+	@tools/build.sh s3 $(JOBS) all storage_test upkeep_test
+	@ctest --test-dir build/s3 --output-on-failure -j $(JOBS) -R 'S3|s3|Gc'
+	@CAIRN_BUILD=build/s3 PYTHONPATH=build/s3/python $(PYTHON) -m pytest tests/s3 -n $(JOBS) --dist loadfile
 
 test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
 	@tools/build.sh asan $(JOBS) unit replay
@@ -55,6 +67,9 @@ long: build  ## the long tests; the command under sanitizers; the unit tests in 
 bench: build  ## measure against stock PyTorch and the machine's limits; ONLY=prefix picks rows
 	@tools/build.sh release $(JOBS) benches
 	@$(PYTHON) bench/run.py $(if $(ONLY),--only $(ONLY))
+
+bench-peers: setup  ## install what the rows of s3 are measured against, into build/peers
+	@bench/peers.sh
 
 fuzz: setup  ## each fuzz target for SECONDS (60) seconds
 	@tools/build.sh fuzz $(JOBS) fuzzers

@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -49,9 +52,15 @@ class Gc : public Command {
         ->required();
     app.add_flag("-n,--dry-run", options_.dry_run, "Only say what would be removed");
     app.add_flag("--force", options_.force, "Also where the file system has no locks that keep saves out");
+    app.add_option("--age", age_, "In buckets: how old files have to be, such as 90m or 2h (1h)")
+        ->transform(CLI::AsNumberWithUnit(
+            std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}},
+            CLI::AsNumberWithUnit::CASE_INSENSITIVE, "TIME"))
+        ->check(CLI::Range(0.0, 3e9));
     app.add_flag("--json", json_, "Print one JSON document");
   }
   void run(Output& out) override {
+    if (age_) options_.age = std::chrono::seconds(static_cast<std::int64_t>(*age_));
     const GcReport report = gc(path_, options_);
     json_ ? print_report_json(report, options_.dry_run, out) : print_report(report, options_.dry_run, out);
   }
@@ -59,6 +68,7 @@ class Gc : public Command {
  private:
   std::string path_;
   GcOptions options_;
+  std::optional<double> age_;  // in seconds
   bool json_ = false;
 };
 

@@ -22,9 +22,12 @@ set(CAIRN_LIBRARIES ${CAIRN_FMT} $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>
 
 include(cmake/optional.cmake)
 set(CAIRN_FEATURES)  # the optional ones that are in
-foreach(name ISAL LIBDEFLATE ZSTD LIBURING)
+foreach(name ISAL LIBDEFLATE ZSTD LIBURING S3)
   if(name STREQUAL LIBDEFLATE AND TARGET cairn::ISAL)
     continue()  # for the same, and slower on short pieces
+  endif()
+  if(name STREQUAL S3 AND CAIRN_STATIC)
+    continue()  # systems have no libcurl.a that stands for itself
   endif()
   if(TARGET cairn::${name})
     list(APPEND CAIRN_LIBRARIES cairn::${name})

@@ -16,3 +16,15 @@ cairn_optional(ISAL isa-l/crc.h isal)
 cairn_optional(LIBDEFLATE libdeflate.h deflate)
 cairn_optional(ZSTD zstd.h zstd)
 cairn_optional(LIBURING liburing.h uring)
+# Object stores need two libraries, and their tests a third.
+if(CAIRN_S3)
+  cairn_optional(CURL curl/curl.h curl)
+  cairn_optional(CRYPTO openssl/evp.h crypto)
+  cairn_optional(SSL openssl/ssl.h ssl)
+endif()
+if(TARGET cairn::CURL AND TARGET cairn::CRYPTO AND NOT TARGET cairn::S3)
+  add_library(cairn::S3 INTERFACE IMPORTED)
+  set_target_properties(cairn::S3 PROPERTIES
+    INTERFACE_LINK_LIBRARIES "cairn::CURL;cairn::CRYPTO"
+    INTERFACE_COMPILE_DEFINITIONS CAIRN_HAVE_S3)
+endif()

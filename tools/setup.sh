@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need and is not there yet: Debian packages, and Python packages
 # into .venv. Says nothing and changes nothing when everything is in place.
+# setup.sh servers: also what object stores are built from and tried with (tools/s3_server.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(libfmt-dev nlohmann-json3-dev libcli11-dev libzstd-dev libisal-dev libdeflate-dev libxxhash-dev liburing-dev
           zlib1g-dev libopenmpi-dev openmpi-bin libgtest-dev ccache ninja-build clang-14 lld-14 clang-format-14
           clang-tidy-14 libclang-rt-14-dev pkg-config unzip xfsprogs libfuse3-dev)
+[ "${1-}" != servers ] || packages+=(libcurl4-openssl-dev libssl-dev ceph-mon ceph-osd radosgw openssl)
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -70,3 +72,4 @@ pathlib.Path(sysconfig.get_path("purelib"), "cairn-build.pth").write_text(
 [ -f .venv/.installed ] || mapfile -t -O ${#packages[@]} packages < <(python_packages)
 debian_packages
 python_environment
+[ "${1-}" != servers ] || .venv/bin/python -m pip install -qq --disable-pip-version-check --no-input -r tools/requirements-servers.txt

@@ -9,6 +9,7 @@
 // next save into the directory removes them too.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@
 namespace cairn {
 
 struct GcOptions {
+  // Where locks keep nobody out and holders are known by renewing them (object stores): what was written this
+  // long ago, by nobody who is known to be alive, is debris.
+  std::chrono::seconds age = std::chrono::hours(1);
   bool dry_run = false;  // only say what would go; locks of dead saves go all the same
   // The caller knows that no save is under way. Needed on file systems without locks.
   bool force = false;
@@ -32,6 +36,11 @@ struct GcReport {
 
 // Takes the checkpoint's lock, so that no save is under way meanwhile: Error(kConflict) when one is. When a
 // description is there but cannot be read, that is the Error, and nothing is removed.
+//
+// On object stores a save that was taken for dead may wake up. It cannot publish any more: before its files
+// go
+// `.metadata` becomes another one, with the same content; or an empty one, which is no checkpoint, where
+// there was none.
 GcReport gc(const std::string& url, const GcOptions& options = {});
 GcReport gc(FileSystem& files, const GcOptions& options = {});
 

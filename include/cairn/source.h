@@ -24,6 +24,8 @@ class ByteSource {
   virtual void read_at(std::uint64_t offset, std::span<std::byte> to) const = 0;
   // Whether reads whose address, offset and length are multiples of 4096 take a shorter way.
   virtual bool prefers_alignment() const { return false; }
+  // Whether a read takes long before its first byte, whatever its length: few large ones are better there.
+  virtual bool is_far() const { return false; }
   // What to call it in a message: a path.
   virtual const std::string& name() const = 0;
 };

@@ -47,12 +47,17 @@ class FileWriter {
   // Capabilities::ranged_writes. What is left out in between is zeros all the same.
   virtual bool appends_only() const { return false; }
 
+  // Where it is not 0: what covers whole pieces of this length, from a multiple of it on, is taken from where
+  // it lies, many of them at once; everything else is copied first.
+  virtual std::uint64_t piece_bytes() const { return 0; }
+
   // Fills `to` with what was written there, for who wants to be sure before commit(). False where a file
   // cannot be read before it is there.
   virtual bool read_back(std::uint64_t /*offset*/, std::span<std::byte> /*to*/) { return false; }
 
   // Makes the file durable, then visible. Call once, last, with no write under way. When it throws, the
-  // file is condemned: what it held has to be written again, to a new one.
+  // file is condemned: what it held has to be written again, to a new one. An Error with errno EINPROGRESS:
+  // no answer came, and it may still come to be visible.
   virtual void commit() = 0;
 };
 
@@ -88,6 +93,12 @@ class FileLock {
   // False where nobody is kept out: the file system has no locks, or they end at the machine, so that
   // somebody else holds this one too or may do so. Looks again each time it is asked.
   virtual bool is_exclusive() const = 0;
+  // Whether nobody else who is alive holds it now. Where nobody is kept out, who comes later may, and sees
+  // what is there already.
+  virtual bool is_alone() const { return is_exclusive(); }
+  // When this holder was last known to be alive, by the clock that FileSystem::modified() goes by; nullopt
+  // where nobody keeps account of it.
+  virtual std::optional<std::chrono::system_clock::time_point> renewed() const { return std::nullopt; }
 };
 
 // What a kind of storage can do. Whoever stands above it decides by these, and never by the kind.
@@ -186,6 +197,7 @@ std::unique_ptr<FileSystem> memory_file_system();
 //   run/step-1000          a directory
 //   file:///data/run       a directory, by its absolute path; %20 is a space
 //   memory://name/step-1   a folder in memory, shared by all of this process that say the same name
+//   s3://bucket/run        a folder of a bucket (docs/s3.md)
 //
 // Error(kNotFound) when it is not there; Error(kUnsupported), with the known ones, for another scheme. A path
 // that looks like a URL is told from one by a "./" before it.

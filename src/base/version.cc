@@ -22,6 +22,11 @@ constexpr bool kUring = true;
 #else
 constexpr bool kUring = false;
 #endif
+#ifdef CAIRN_HAVE_S3
+constexpr bool kS3 = true;
+#else
+constexpr bool kS3 = false;
+#endif
 #ifdef CAIRN_HAVE_ZSTD
 constexpr bool kZstd = true;
 #else
@@ -35,6 +40,7 @@ constexpr Feature kFeatures[] = {
     {"xxhash", "fast content hashes", true},
     {"liburing", "many reads and writes in flight", kUring},
     {"zstd", "items stored with the zstd transform", kZstd},
+    {"s3", "object stores: s3:// (libcurl and OpenSSL)", kS3},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 
 // A disk wants large reads. What comes from memory is checked while it is in the processor's cache.
 constexpr std::uint64_t kMostFromDisk = 4 * kManifestBlock;
+constexpr std::uint64_t kMostFromFar = 64 * kManifestBlock;
 
 bool is_aligned(const void* address, std::uint64_t offset) {
   return (reinterpret_cast<std::uintptr_t>(address) | offset) % kDirectAlignment == 0;
@@ -31,7 +32,9 @@ PlannedSource::PlannedSource(std::shared_ptr<const ByteSource> file, const Plann
       tally_(tally),
       size_(file_->size()),
       aligns_(file_->prefers_alignment()),
-      most_at_once_(aligns_ ? kMostFromDisk : kManifestBlock) {}
+      most_at_once_(file_->is_far() ? kMostFromFar
+                    : aligns_       ? kMostFromDisk
+                                    : kManifestBlock) {}
 
 std::uint64_t PlannedSource::length_of(std::uint64_t block) const {
   return std::min(kManifestBlock, size_ - block * kManifestBlock);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -92,6 +93,14 @@ class Saving {
       // The others may have finished: what is on storage tells. If not, they may still be at it. A writer
       // that was not told of this save yet would speak of the one before.
       if (!has_writer_ || !writer_->is_published()) throw;
+    } catch (const CheckpointError& e) {
+      const auto& failures = e.failures();
+      const bool may_come = std::any_of(failures.begin(), failures.end(), [](const auto& failure) {
+        return failure.second.os_error() == EINPROGRESS;
+      });
+      // Published or not: what was asked for may still be carried out, and then everything has to be there.
+      if (has_writer_ && !may_come) writer_->abandon();
+      throw;
     } catch (...) {
       if (has_writer_) writer_->abandon();
       throw;

@@ -75,6 +75,7 @@ struct Kind {
 constexpr std::array kKinds = {
     Kind{"", posix_file_system, find_on_disk},  // file:// too
     Kind{"memory", shared_memory_folder, find_in_memory},
+    Kind{"s3", object_store_folder, find_in_object_store},
 };
 
 const Kind& kind_of(const Url& parsed, const std::string& url) {

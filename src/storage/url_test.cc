@@ -7,6 +7,9 @@
 #include "cairn/storage.h"
 #include "testing/errors.h"
 #include "testing/folder.h"
+#ifdef CAIRN_HAVE_S3
+#include "testing/s3_server.h"
+#endif
 
 namespace cairn {
 namespace {
@@ -53,6 +56,43 @@ TEST(Url, MemoryIsSharedByThoseWhoSayTheSameName) {
   for (const char* url : {"memory://", "memory:///", "memory://a/../b"})
     EXPECT_EQ(code_of([&] { file_system_of(url); }), ErrorCode::kInvalidArgument) << url;
 }
+
+#ifdef CAIRN_HAVE_S3
+TEST(Url, ABucketHasAName) {
+  for (const char* url :
+       {"s3://", "s3:///run", "s3://a", "s3://a@b.c/x", "s3://bucket:80/x", "s3://bucket/run/../x"})
+    EXPECT_EQ(code_of([&] { file_system_of(url); }), ErrorCode::kInvalidArgument) << url;
+}
+
+TEST(FindPlace, TellsAFolderAFileAndNothingOfABucket) {
+  S3Server server;
+  ::setenv("AWS_ENDPOINT_URL_S3", server.endpoint().c_str(), 1);
+  ::setenv("CAIRN_S3_UNSIGNED", "1", 1);
+  server.put("run/model.pt", "x");
+  server.put("run/step-1/.metadata", "x");
+  EXPECT_TRUE(find_place("s3://bucket").is_folder());
+  EXPECT_TRUE(find_place("s3://bucket/run/step-1").is_folder());
+  EXPECT_TRUE(find_place("s3://bucket//run/step-1/").is_folder());
+  const Place file = find_place("s3://bucket/run/model.pt");
+  ASSERT_TRUE(file.is_file());
+  EXPECT_EQ(file.name, "model.pt");
+  EXPECT_EQ(file.files->identity(), file_system_of("s3://bucket/run")->identity());
+  EXPECT_EQ(file.files->root(), "s3://bucket/run");
+  EXPECT_EQ(find_place("s3://bucket/none").files, nullptr);
+  EXPECT_EQ(find_place("s3://bucket/run/model.pt/none").files, nullptr);
+  EXPECT_EQ(code_of([] { file_system_of("s3://bucket/none"); }), ErrorCode::kNotFound);
+  EXPECT_TRUE(file_system_of("s3://bucket/none", {.create = true})->list().empty());
+  EXPECT_EQ(code_of([] { file_system_of("s3://no-such-bucket"); }), ErrorCode::kNotFound);
+  ::unsetenv("AWS_ENDPOINT_URL_S3");
+  ::unsetenv("CAIRN_S3_UNSIGNED");
+}
+#else
+TEST(Url, WithoutObjectStoresABucketIsAnErrorThatSaysHowToGetThem) {
+  const Error e = error_of([] { file_system_of("s3://bucket/run"); });
+  EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(mentions(e, "libcurl")) << e.what();
+}
+#endif
 
 TEST(FindPlace, TellsAFolderAFileAndNothing) {
   const TestFolder folder;
@@ -103,6 +143,7 @@ TEST(SplitUrl, GivesTheFolderAndTheName) {
   EXPECT_EQ(parts("run/"), ". | run");
   EXPECT_EQ(parts("file:///data/a%20b.pt"), "/data | a b.pt");
   EXPECT_EQ(parts("memory://name/run/model.pt"), "memory://name/run | model.pt");
+  EXPECT_EQ(parts("s3://bucket/run/model.pt"), "s3://bucket/run | model.pt");
 }
 
 }  // namespace

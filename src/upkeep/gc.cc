@@ -1,11 +1,13 @@
 #include "cairn/gc.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/current_error.h"
+#include "base/source.h"
 #include "base/trial.h"
 #include "cairn/error.h"
 #include "checkpoint/dcp_names.h"
@@ -13,6 +15,7 @@
 #include "format/dcp_metadata.h"
 #include "save/debris.h"
 #include "save/rank_publish.h"
+#include "storage/write_file.h"
 
 namespace cairn {
 namespace {
@@ -31,6 +34,7 @@ LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entr
     const auto name = parse_dcp_name(entry.name);
     if (!name || is_partial(entry.name)) continue;
     if (name->kind != DcpName::Kind::kMetadata && !is_coming(*name, files, entries, limits)) continue;
+    if (entry.size == 0 && !name->rank) continue;  // no checkpoint: see make_another()
     try {
       live.add_file(entry.name);
       const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
@@ -44,6 +48,63 @@ LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entr
     }
   }
   return live;
+}
+
+// Whether saves that are alive are known, and dead ones that wake up are told.
+bool knows_the_living(const FileSystem& files, const FileLock& lock) {
+  const Capabilities can = files.capabilities();
+  return lock.renewed() && can.exclusive_create && can.replace_if_unchanged && can.modification_times;
+}
+
+void require_alone(const FileSystem& files, const FileLock& lock) {
+  if (lock.is_alone()) return;
+  throw Error(
+      ErrorCode::kConflict,
+      "a save is under way here, or one has died so lately that it may still be alive: nothing was removed")
+      .in_file(files.root());
+}
+
+// A rank that saves for itself holds a lock of its own; what is listed under its plain name is alive.
+void require_no_rank(const FileSystem& files) {
+  for (const FileEntry& entry : files.list()) {
+    const auto name = parse_dcp_name(entry.name);
+    if (!name || name->kind != DcpName::Kind::kLock || !name->rank || is_partial(entry.name)) continue;
+    throw Error(ErrorCode::kConflict, "a rank is saving here, or has died lately: nothing was removed")
+        .in_file(files.root() + "/" + entry.name);
+  }
+}
+
+// Who publishes compares the checkpoint with the one that was there when he began: so it becomes another one.
+void make_another(FileSystem& files) {
+  const auto version = files.version_of(kMetadataName);
+  const std::string bytes = version ? read_all(*files.open(kMetadataName)) : "";
+  write_file(files, kMetadataName, bytes, {.replace = version.has_value(), .expected = version});
+}
+
+// Where locks keep nobody out, but holders are known: files that are old enough and nobody's.
+GcReport collect_what_is_old(FileSystem& files, const FileLock& lock, const GcOptions& options) {
+  require_alone(files, lock);
+  require_no_rank(files);
+  const auto debris = [&] {
+    const std::vector<FileEntry> all = files.list();
+    std::vector<FileEntry> found = find_debris(all, live_files(files, all, options.limits));
+    std::erase_if(found, [&](const FileEntry& entry) {
+      const auto modified = files.modified(entry.name);
+      return !modified || *modified + options.age > *lock.renewed();
+    });
+    return found;
+  };
+  GcReport report{debris(), 0};
+  if (!report.files.empty() && !options.dry_run) {
+    make_another(files);
+    CAIRN_POINT("gc.fenced");
+    report.files = debris();
+  }
+  for (const FileEntry& file : report.files) {
+    report.bytes += file.size;
+    if (!options.dry_run && files.stat(file.name)) files.remove(file.name);
+  }
+  return report;
 }
 
 void require_exclusive(const FileSystem& files, const FileLock& lock, const GcOptions& options) {
@@ -79,6 +140,7 @@ void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries, 
 // whoever wrote those had his lock in it, or is dead.
 GcReport collect(FileSystem& files, const GcOptions& options) {
   auto lock = files.lock(lock_name());
+  if (!options.force && knows_the_living(files, *lock)) return collect_what_is_old(files, *lock, options);
   require_exclusive(files, *lock, options);
   CAIRN_POINT("gc.locked");
   const std::vector<FileEntry> before = files.list();

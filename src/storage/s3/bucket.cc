@@ -1,0 +1,93 @@
+#include "storage/s3/bucket.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "cairn/error.h"
+#include "storage/s3/objects.h"
+
+namespace cairn::s3 {
+namespace {
+
+// Two writes of one key, of which the second has to fail. True also where nobody may write at all.
+bool refuses_a_second(Client& client, const std::string& key) {
+  int status = 0;
+  const auto write = [&] {
+    Call call{.method = "PUT",
+              .key = key,
+              .headers = {{"if-none-match", "*"}},
+              .expected = {400, 403, 405, 409, 412, 501}};
+    client.call(call);
+    status = call.status;
+    return call.status / 100 == 2 || (call.status == 412 && call.sent_before);
+  };
+  const auto is_refusal = [&] { return status == 412 || status == 409; };
+  // Refused the first time: what stands between us and the server delivered it twice.
+  if (!write() && !is_refusal()) return status == 403 || status == 405;
+  const bool refused = is_refusal() || !write();
+  remove(client, {key});
+  return refused && is_refusal();
+}
+
+}  // namespace
+
+struct Bucket::Known {
+  std::mutex mutex;
+  std::set<std::string> locks;
+  std::optional<bool> keeps_apart;
+};
+
+Bucket::Bucket(std::string name, ClientOptions options, Surroundings surroundings)
+    : client_(std::move(name), std::move(options), std::move(surroundings)),
+      known_([] { return std::make_unique<Known>(); }) {}
+
+Bucket::~Bucket() = default;
+
+bool Bucket::keeps_apart(const std::string& prefix) {
+  Known& known = known_.get();
+  const std::lock_guard lock(known.mutex);
+  if (!known.keeps_apart)
+    known.keeps_apart = refuses_a_second(client_, prefix + ".cairn-probe." + random_token());
+  return *known.keeps_apart;
+}
+
+bool Bucket::take(const std::string& lock) {
+  Known& known = known_.get();
+  const std::lock_guard guard(known.mutex);
+  return known.locks.insert(lock).second;
+}
+
+void Bucket::give_back(const std::string& lock) {
+  Known& known = known_.get();
+  const std::lock_guard guard(known.mutex);
+  known.locks.erase(lock);
+}
+
+std::shared_ptr<Bucket> bucket_named(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<Bucket>> buckets;
+  const Surroundings surroundings = of_this_process();
+  ClientOptions options{.settings = settings_of(surroundings)};
+  const Settings& said = options.settings;
+  std::string who;
+  for (const char* variable : {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"})
+    who += surroundings.variable(variable).value_or("") + "\n";
+  const std::string place =
+      fmt::format("{}\n{}\n{}\n{}{}{}{}\n{}\n{}", name, said.endpoint, said.region, said.path_style,
+                  said.unsigned_requests, said.requester_pays, said.content_md5, said.ca_bundle, who);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<Bucket> bucket = buckets[place].lock();
+  if (bucket == nullptr) {
+    std::erase_if(buckets, [](const auto& entry) { return entry.second.expired(); });
+    bucket = std::make_shared<Bucket>(name, std::move(options), surroundings);
+    buckets[place] = bucket;
+  }
+  return bucket;
+}
+
+}  // namespace cairn::s3
