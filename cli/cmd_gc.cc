@@ -56,7 +56,8 @@ class Gc : public Command {
         ->transform(CLI::AsNumberWithUnit(
             std::map<std::string, double>{{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}},
             CLI::AsNumberWithUnit::CASE_INSENSITIVE, "TIME"))
-        ->check(CLI::Range(0.0, 3e9));
+        ->check(CLI::Range(0.0, 3e9))
+        ->option_text("TIME");
     app.add_flag("--json", json_, "Print one JSON document");
   }
   void run(Output& out) override {

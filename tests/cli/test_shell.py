@@ -64,7 +64,7 @@ def test_version_says_what_is_in():
     version = (ROOT / "VERSION").read_text().strip()
     lines = ok("--version").splitlines()
     assert lines[0] == f"cairn {version}"
-    assert {line.split()[0]: line.split()[1] for line in lines[1:]}.keys() == {"zlib", "isa-l", "libdeflate", "xxhash", "zstd", "liburing"}
+    assert {line.split()[0]: line.split()[1] for line in lines[1:]}.keys() == {"zlib", "isa-l", "libdeflate", "xxhash", "zstd", "liburing", "s3"}
 
 
 def test_the_bash_completion_completes(tmp_path):
