@@ -28,13 +28,19 @@ bool is_coming(const DcpName& name, const FileSystem& files, const std::vector<F
          RankSet{name.found, name.number, name.attempt};
 }
 
+// Not everything that is listed has a size.
+bool is_empty(const FileSystem& files, const std::string& name) {
+  const auto entry = files.stat(name);
+  return entry && entry->size == 0;
+}
+
 LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entries, const Limits& limits) {
   LiveFiles live;
   for (const FileEntry& entry : entries) {
     const auto name = parse_dcp_name(entry.name);
     if (!name || is_partial(entry.name)) continue;
     if (name->kind != DcpName::Kind::kMetadata && !is_coming(*name, files, entries, limits)) continue;
-    if (entry.size == 0 && !name->rank) continue;  // no checkpoint: see make_another()
+    if (!name->rank && entry.size == 0 && is_empty(files, entry.name)) continue;  // see make_another()
     try {
       live.add_file(entry.name);
       const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
@@ -97,7 +103,6 @@ GcReport collect_what_is_old(FileSystem& files, const FileLock& lock, const GcOp
   GcReport report{debris(), 0};
   if (!report.files.empty() && !options.dry_run) {
     make_another(files);
-    CAIRN_POINT("gc.fenced");
     report.files = debris();
   }
   for (const FileEntry& file : report.files) {

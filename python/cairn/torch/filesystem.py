@@ -34,7 +34,6 @@ from torch.futures import Future
 from .. import Error, _engine
 from .._errors import error as make_error
 from . import _convert, _objects, _places
-from ._buckets import BucketFileSystem, is_bucket
 from ._tensors import as_planned
 
 __all__ = ["FileSystem", "FileSystemBase", "FileSystemReader", "FileSystemWriter", "SerializationFormat"]
@@ -76,15 +75,8 @@ def with_path_as_text(init: Any) -> Any:
     @functools.wraps(init)
     def __init__(self: Any, path: Any, *args: Any, **kwargs: Any) -> None:
         init(self, as_text(path), *args, **kwargs)
-        _find_bucket(self, path)
 
     return __init__
-
-
-def _find_bucket(storage: Any, path: Any) -> None:
-    """torch's classes make a path of whatever they are given."""
-    if is_bucket(path):
-        storage.fs, storage.path = BucketFileSystem(), path
 
 
 class _Results(list[WriteResult]):
@@ -131,12 +123,7 @@ class FileSystemWriter(_Writer):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(as_text(checkpoint_id))
-        _find_bucket(self, checkpoint_id)
         self._role = self._engine_writer = None
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return is_bucket(checkpoint_id) or bool(super().validate_checkpoint_id(checkpoint_id))
 
     def begin(self, role: Any) -> None:
         """Called by a save before its first step: which save it is, and this rank's part in it."""
@@ -242,10 +229,6 @@ class FileSystemReader(_Reader):
         except Error:
             return b""
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return is_bucket(checkpoint_id) or bool(super().validate_checkpoint_id(checkpoint_id))
-
     def begin(self, description: bytes, role: Any) -> None:
         """Called by a load before its first step."""
         self._begun = None
@@ -259,7 +242,6 @@ class FileSystemReader(_Reader):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(as_text(checkpoint_id))
-        _find_bucket(self, checkpoint_id)
         self._engine_reader = self._begun = None
 
     def _opened(self, rank: int | None = None) -> tuple[Any, Any]:
