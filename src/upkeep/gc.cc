@@ -28,19 +28,16 @@ bool is_coming(const DcpName& name, const FileSystem& files, const std::vector<F
          RankSet{name.found, name.number, name.attempt};
 }
 
-// Not everything that is listed has a size.
-bool is_empty(const FileSystem& files, const std::string& name) {
-  const auto entry = files.stat(name);
-  return entry && entry->size == 0;
-}
-
-LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entries, const Limits& limits) {
+// With `marks` an empty description of all ranks is a mark that make_another() has left; otherwise it is one
+// that cannot be read.
+LiveFiles live_files(const FileSystem& files, const std::vector<FileEntry>& entries, const Limits& limits,
+                     bool marks) {
   LiveFiles live;
   for (const FileEntry& entry : entries) {
     const auto name = parse_dcp_name(entry.name);
     if (!name || is_partial(entry.name)) continue;
     if (name->kind != DcpName::Kind::kMetadata && !is_coming(*name, files, entries, limits)) continue;
-    if (!name->rank && entry.size == 0 && is_empty(files, entry.name)) continue;  // see make_another()
+    if (marks && !name->rank && entry.size == 0) continue;
     try {
       live.add_file(entry.name);
       const Metadata metadata = read_dcp_metadata(*files.open(entry.name), limits);
@@ -93,7 +90,7 @@ GcReport collect_what_is_old(FileSystem& files, const FileLock& lock, const GcOp
   require_no_rank(files);
   const auto debris = [&] {
     const std::vector<FileEntry> all = files.list();
-    std::vector<FileEntry> found = find_debris(all, live_files(files, all, options.limits));
+    std::vector<FileEntry> found = find_debris(all, live_files(files, all, options.limits, true));
     std::erase_if(found, [&](const FileEntry& entry) {
       const auto modified = files.modified(entry.name);
       return !modified || *modified + options.age > *lock.renewed();
@@ -145,14 +142,15 @@ void clear_rank_locks(FileSystem& files, const std::vector<FileEntry>& entries, 
 // whoever wrote those had his lock in it, or is dead.
 GcReport collect(FileSystem& files, const GcOptions& options) {
   auto lock = files.lock(lock_name());
-  if (!options.force && knows_the_living(files, *lock)) return collect_what_is_old(files, *lock, options);
+  const bool marks = knows_the_living(files, *lock);
+  if (!options.force && marks) return collect_what_is_old(files, *lock, options);
   require_exclusive(files, *lock, options);
   CAIRN_POINT("gc.locked");
   const std::vector<FileEntry> before = files.list();
   clear_rank_locks(files, before, options);
   if (!options.dry_run) complete_any_set(files, true, options.limits);
   CAIRN_POINT("gc.listed");
-  const LiveFiles live = live_files(files, files.list(), options.limits);
+  const LiveFiles live = live_files(files, files.list(), options.limits, marks);
   GcReport report{find_debris(before, live), 0};
   CAIRN_POINT("gc.before_remove");
   for (const FileEntry& file : report.files) {

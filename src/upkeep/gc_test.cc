@@ -41,6 +41,15 @@ struct Gc : testing::Test {
   std::vector<FileEntry> whole;
 };
 
+TEST_F(Gc, AnEmptyDescriptionIsOneThatCannotBeReadAndNothingGoes) {
+  save_here();
+  files->remove(".metadata");
+  put_file(*files, ".metadata", "");
+  const auto before = names(files->list());
+  EXPECT_EQ(code_of([&] { gc(*files); }), ErrorCode::kCorrupt);
+  EXPECT_EQ(names(files->list()), before);
+}
+
 TEST_F(Gc, RemovesWhatADeadSaveLeft) {
   save_here();
   const std::size_t left = die().size();
