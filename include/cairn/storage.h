@@ -135,6 +135,11 @@ class FileSystem {
   virtual std::vector<FileEntry> entries(std::string_view folder = "") const = 0;
   std::vector<FileEntry> list() const;  // the files among them
 
+  // For who reads what nobody is to change meanwhile: this folder with the names, sizes and versions that it
+  // has now, looked up once where each look takes long. nullptr where it does not. What is open()ed there and
+  // has been replaced since is Error(kNotFound) when it is read.
+  virtual std::shared_ptr<const FileSystem> as_of_now() const { return nullptr; }
+
   // A folder right beneath this one, with the same options. Error(kNotFound), unless it is to be made.
   virtual std::unique_ptr<FileSystem> enter(std::string_view folder, bool create = false) const = 0;
   // Removes the folders that were made for this one when it was opened, as far as nothing is in them.

@@ -97,7 +97,7 @@ std::unique_ptr<StoredCheckpoint> open_checked_dcp(std::shared_ptr<const FileSys
                                                    const Limits& limits,
                                                    std::shared_ptr<SourceChecks> checks) {
   std::vector<Metadata> parsed;
-  const std::string bytes = fetch_dcp_description(*folder, true, limits, &parsed);
+  const std::string bytes = fetch_dcp_description(folder, true, limits, &parsed);
   Description description = read_description(bytes, folder->root(), true, limits, std::move(parsed));
   if (description.has_manifest) checks->set_manifest(std::move(description.sums));
   return std::make_unique<DcpCheckpoint>(std::move(folder), std::move(description.metadata), metadata_files,

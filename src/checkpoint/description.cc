@@ -16,6 +16,7 @@
 #include "checkpoint/dcp_names.h"
 #include "checkpoint/rank_sets.h"
 #include "checkpoint/read_bounded.h"
+#include "checkpoint/seen_now.h"
 #include "format/dcp_metadata.h"
 
 namespace cairn {
@@ -315,15 +316,16 @@ bool is_described_by(const FileSystem& files, const Description& description, co
   }
 }
 
-std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
-                                  std::vector<Metadata>* parsed, std::string* note) {
+std::string fetch_dcp_description(std::shared_ptr<const FileSystem>& files, bool manifests,
+                                  const Limits& limits, std::vector<Metadata>* parsed, std::string* note) {
   std::vector<DescriptionPart> parts;
   std::vector<Metadata> understood;
   std::string last;
   for (int tries = 1, in_a_row = 0;; ++tries) {
     try {
       understood.clear();
-      parts = fetch_parts(files, manifests, limits, understood, note);
+      files = seen_now(files);
+      parts = fetch_parts(*files, manifests, limits, understood, note);
       break;
     } catch (const FileIsGone& gone) {
       in_a_row = gone.name == last ? in_a_row + 1 : 1;

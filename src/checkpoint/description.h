@@ -41,9 +41,11 @@ ManifestClaim manifest_of(const Metadata& metadata, std::string_view name);
 // Reads `.metadata`, or all rank-local ones, and their manifests unless `manifests` is false.
 // Error(kNotFound) when the directory holds no checkpoint, kCorrupt when a manifest is missing.
 // Fills `parsed`, if given, with the metadata of each part as far as it had to be understood, and `note` with
-// what the user should know: ranks that are missing in a later checkpoint.
-std::string fetch_dcp_description(const FileSystem& files, bool manifests, const Limits& limits,
-                                  std::vector<Metadata>* parsed = nullptr, std::string* note = nullptr);
+// what the user should know: ranks that are missing in a later checkpoint. `files` becomes the folder as it
+// was seen (FileSystem::as_of_now).
+std::string fetch_dcp_description(std::shared_ptr<const FileSystem>& files, bool manifests,
+                                  const Limits& limits, std::vector<Metadata>* parsed = nullptr,
+                                  std::string* note = nullptr);
 
 // A description, understood.
 struct Description {

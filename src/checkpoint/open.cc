@@ -14,6 +14,7 @@
 #include "checkpoint/dcp_names.h"
 #include "checkpoint/formats.h"
 #include "checkpoint/rank_sets.h"
+#include "checkpoint/seen_now.h"
 
 namespace cairn {
 namespace {
@@ -69,7 +70,7 @@ std::unique_ptr<StoredCheckpoint> open_folder(const std::shared_ptr<const FileSy
                                               const Limits& limits,
                                               const std::shared_ptr<SourceChecks>& checks) {
   // A checkpoint may have ten thousand files; .metadata is looked for before they are listed.
-  if (folder->version_of(kMetadataName) || folder->stat(kMetadataName))
+  if (folder->stat(kMetadataName) || folder->version_of(kMetadataName))
     return open_dcp(folder, {std::string(kMetadataName)}, limits, checks);
   const std::vector<FileEntry> entries = folder->entries();
   if (has_file(entries, kMetadataName)) return open_dcp(folder, {std::string(kMetadataName)}, limits, checks);
@@ -142,7 +143,8 @@ std::string_view base_name(std::string_view path) { return path.substr(path.rfin
 
 std::unique_ptr<StoredCheckpoint> open_place(const Place& place, const Limits& limits,
                                              const std::shared_ptr<SourceChecks>& checks) {
-  if (place.is_folder() || is_metadata_name(place.name)) return open_folder(place.files, limits, checks);
+  if (place.is_folder() || is_metadata_name(place.name)) 
+    return open_folder(seen_now(place.files), limits, checks);
   return open_single_file(*place.files, place.name, limits, checks);
 }
 

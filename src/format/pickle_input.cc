@@ -12,8 +12,9 @@
 
 namespace cairn::pickle {
 
-Input::Input(const ByteSource& source) : source_(source), size_(source.size()) {
-  if (size_ <= kPiece) {
+Input::Input(const ByteSource& source)
+    : source_(source), size_(source.size()), piece_(source.is_far() ? kFarPiece : kPiece) {
+  if (size_ <= piece_) {
     base_ = small_.extend(size_ + kSlack);
     std::memset(base_ + size_, 0, kSlack);
     return;
@@ -36,7 +37,7 @@ Input::~Input() {
 }
 
 void Input::read_ahead() {
-  const std::uint64_t bytes = std::min(kPiece, size_ - loaded_);
+  const std::uint64_t bytes = std::min(piece_, size_ - loaded_);
   try {
     ahead_ = std::async(std::launch::async, [this, at = loaded_, bytes] {
       source_.read_at(at, {base_ + at, bytes});
@@ -49,7 +50,7 @@ void Input::read_ahead() {
 }
 
 void Input::load_piece() {
-  const std::uint64_t bytes = std::min(kPiece, size_ - loaded_);
+  const std::uint64_t bytes = std::min(piece_, size_ - loaded_);
   if (ahead_.valid()) {
     ahead_.get();
   } else {
@@ -65,8 +66,8 @@ const std::byte* Input::bring(const std::byte* keep, const std::byte* p, std::ui
     const std::uint64_t wanted = std::min(size_, at + std::min(bytes, size_ - at));
     while (loaded_ < wanted) load_piece();
     const auto kept = static_cast<std::uint64_t>(keep - base_);
-    if (size_ > kKeepWhole && kept >= forgotten_ + 2 * kPiece) {
-      const std::uint64_t until = kept / kPiece * kPiece;
+    if (size_ > kKeepWhole && kept >= forgotten_ + 2 * piece_) {
+      const std::uint64_t until = kept / piece_ * piece_;
       madvise(base_ + forgotten_, until - forgotten_, MADV_DONTNEED);
       forgotten_ = until;
     }

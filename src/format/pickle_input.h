@@ -38,10 +38,12 @@ class Input {
   void read_ahead();
 
   static constexpr std::uint64_t kPiece = 4ULL << 20;
+  static constexpr std::uint64_t kFarPiece = 32ULL << 20;
   static constexpr std::uint64_t kKeepWhole = 64ULL << 20;  // up to this size nothing is forgotten
 
   const ByteSource& source_;
   std::uint64_t size_;
+  const std::uint64_t piece_;  // that is read at once
   std::byte* base_ = nullptr;
   bool mapped_ = false;
   std::uint64_t loaded_ = 0;

@@ -14,13 +14,14 @@
 
 namespace cairn {
 DcpReader::DcpReader(std::shared_ptr<const FileSystem> files, const ReadOptions& options)
-    : files_(std::move(files)), options_(options) {
+    : files_(std::move(files)), seen_(files_), options_(options) {
   if (files_ == nullptr) throw Error(ErrorCode::kInvalidArgument, "a reader needs a file system");
 }
 
 std::string DcpReader::fetch_description() {
+  seen_ = files_;
   std::string description =
-      fetch_dcp_description(*files_, options_.verify != Verify::kNone, options_.limits, &fetched_, &note_);
+      fetch_dcp_description(seen_, options_.verify != Verify::kNone, options_.limits, &fetched_, &note_);
   fetched_digest_ = xxh3_128(as_bytes(description));
   return description;
 }
@@ -29,7 +30,10 @@ const Metadata& DcpReader::set_up_storage_reader(std::string description, const 
   role_ = role;
   const bool own = !fetched_.empty() && xxh3_128(as_bytes(description)) == fetched_digest_;
   std::vector<Metadata> parsed = std::exchange(fetched_, {});
-  if (!own) parsed.clear();
+  if (!own) {
+    parsed.clear();
+    seen_ = files_;
+  }
   description_ = read_description(description, files_->root(), options_.verify != Verify::kNone,
                                   options_.limits, std::move(parsed), role.rank);
   names_ = NameTable();
@@ -56,14 +60,14 @@ const ManifestFile* DcpReader::sums_of(const std::string& file) const {
 void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport& report) {
   const CheckpointView checkpoint{description_.metadata,
                                   names_,
-                                  *files_,
+                                  *seen_,
                                   [this](const std::string& file) { return sums_of(file); },
                                   options_.limits,
                                   false,
                                   options_.transform.get()};
   ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_));
   CAIRN_POINT("load.reads_planned");
-  run_reads(work, planner, *files_, options_, role_, report);
+  run_reads(work, planner, *seen_, options_, role_, report);
 }
 
 // Files of two saves have two names: what could be read is of one.

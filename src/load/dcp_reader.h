@@ -29,6 +29,7 @@ class DcpReader final : public StorageReader {
   const ManifestFile* sums_of(const std::string& file) const;
 
   std::shared_ptr<const FileSystem> files_;
+  std::shared_ptr<const FileSystem> seen_;  // as of when the description was fetched, on the rank that did
   ReadOptions options_;
   ReaderRole role_;
   // What fetch_description understood on the way, and a digest of what it returned.

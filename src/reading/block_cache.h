@@ -23,6 +23,7 @@ namespace cairn {
 class BlockCache {
  public:
   BlockCache(std::uint64_t block_bytes, std::uint64_t capacity);
+  std::uint64_t block_bytes() const { return block_bytes_; }
 
   // Aligned memory of a block's size, given back when it is destroyed.
   class Buffer {

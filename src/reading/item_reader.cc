@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint64_t kLargeInMemory = 1 << 20;  // smaller items are not worth asking for memory
 constexpr std::uint64_t kLeastCache = 8;           // blocks
+constexpr std::uint64_t kFarBlock = 4 * kManifestBlock;  // each takes a request
 
 void check_crc(ByteSpan storage, std::uint32_t expected, std::uint64_t offset) {
   const std::uint32_t crc = crc32(storage);
@@ -63,6 +64,7 @@ ItemReader::ItemReader(ReadWork& work, LoadPlanner& planner, const FileSystem& f
       options_(options),
       devices_(options.devices),
       cache_(kManifestBlock, std::max(options.memory_budget / 4, kLeastCache * kManifestBlock)),
+      far_cache_(kFarBlock, std::max(options.memory_budget / 4, kLeastCache * kFarBlock)),
       memory_(options.memory_budget / 4),
       open_(std::make_unique<OpenFile[]>(work.files.size())),
       large_(std::make_unique<std::unique_ptr<LargeRead>[]>(work.large_items)),
@@ -111,7 +113,8 @@ std::shared_ptr<const PlannedSource> ItemReader::source_of(std::uint32_t file) {
                   fmt::format("the file has {} bytes now and had {} a moment ago", source->size(), work.size))
           .in_file(source->name());
     }
-    open.source = std::make_shared<PlannedSource>(std::move(source), work.plan, cache_, tally_);
+    BlockCache& cache = source->is_far() ? far_cache_ : cache_;
+    open.source = std::make_shared<PlannedSource>(std::move(source), work.plan, cache, tally_);
   }
   return open.source;
 }

@@ -88,6 +88,7 @@ class ItemReader {
   LazyDriver devices_;
   ReadTally tally_;
   BlockCache cache_;
+  BlockCache far_cache_;  // of files that are far
   MemoryBudget memory_;
   std::unique_ptr<OpenFile[]> open_;
   std::unique_ptr<std::unique_ptr<LargeRead>[]> large_;

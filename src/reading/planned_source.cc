@@ -100,16 +100,24 @@ std::size_t PlannedSource::read_run(std::uint64_t offset, std::span<std::byte> t
   return count;
 }
 
+// With those around it that follow each other and are read whole, as far as a block of the cache has room.
 std::size_t PlannedSource::read_through_cache(std::uint64_t offset, std::span<std::byte> to) const {
-  const std::uint64_t block = offset / kManifestBlock;
-  const std::uint64_t length = length_of(block);
-  const auto loaded = cache_.get({plan_.id, block}, [&](std::span<std::byte> memory) {
-    read(block * kManifestBlock, memory.first(length));
-    check(block, memory.first(length));
+  const std::uint64_t room = cache_.block_bytes() / kManifestBlock;
+  const std::uint64_t block = offset / kManifestBlock, lowest = block / room * room;
+  const std::vector<std::uint64_t>& whole = plan_.whole_blocks;
+  const auto wanted = std::lower_bound(whole.begin(), whole.end(), block);
+  auto begin = wanted, end = wanted + 1;
+  while (begin != whole.begin() && *(begin - 1) + 1 == *begin && *begin > lowest) --begin;
+  while (end != whole.end() && *end == *(end - 1) + 1 && *end < lowest + room) ++end;
+  const std::uint64_t from = *begin * kManifestBlock;
+  const std::uint64_t length = (*(end - 1) - *begin) * kManifestBlock + length_of(*(end - 1));
+  const auto loaded = cache_.get({plan_.id, *begin}, [&](std::span<std::byte> memory) {
+    read(from, memory.first(length));
+    for (auto each = begin; each != end; ++each)
+      check(*each, memory.subspan((*each - *begin) * kManifestBlock, length_of(*each)));
   });
-  const std::uint64_t at = offset % kManifestBlock;
-  const std::size_t count = std::min<std::uint64_t>(to.size(), length - at);
-  std::memcpy(to.data(), loaded->bytes().data() + at, count);
+  const std::size_t count = std::min<std::uint64_t>(to.size(), from + length - offset);
+  std::memcpy(to.data(), loaded->bytes().data() + (offset - from), count);
   return count;
 }
 

@@ -27,7 +27,7 @@ struct PlannedFile {
   const std::vector<std::uint32_t>* crcs = nullptr;  // of all blocks; null: none to check against
 };
 
-// Blocks are kManifestBlock bytes. Errors give places in the file.
+// Blocks are kManifestBlock bytes; the cache's are one or several of them. Errors give places in the file.
 class PlannedSource final : public ByteSource {
  public:
   PlannedSource(std::shared_ptr<const ByteSource> file, const PlannedFile& plan, BlockCache& cache,

@@ -64,9 +64,11 @@ std::vector<std::string> metadata_of_rank(const std::vector<FileEntry>& all, int
 // The files that the metadata of this name stands for: those it names, and all that carry the id of its save.
 // None when it cannot be read. Only names that DCP gives: anything else a metadata names may be somebody's
 // own.
-std::vector<std::string> files_of(const FileSystem& files, const std::string& metadata) {
+std::vector<std::string> files_of(const FileSystem& now, const std::string& metadata) {
   std::vector<std::string> names;
   try {
+    const std::shared_ptr<const FileSystem> seen = now.as_of_now();
+    const FileSystem& files = seen ? *seen : now;
     const Metadata old = read_dcp_metadata(*files.open(metadata));
     const auto id = old.storage_meta ? old.storage_meta->save_id : std::nullopt;
     const auto save = id ? save_id_from(*id) : std::nullopt;
@@ -101,12 +103,18 @@ bool is_there(const FileSystem& files, std::string_view name) {
 }
 
 void remove_if_there(FileSystem& files, const std::string& name) {
-  if (files.stat(name)) files.remove(name);
+  try {
+    files.remove(name);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kNotFound) throw;
+  }
 }
 
 // Who cleans up may have taken files that nobody named yet: where no lock kept others out any of them, and
 // elsewhere those that carry the id of a save, which ranks that save for themselves take for their own.
-void require_files(const FileSystem& files, const Metadata& metadata, bool exclusive) {
+void require_files(const FileSystem& now, const Metadata& metadata, bool exclusive) {
+  const std::shared_ptr<const FileSystem> seen = now.as_of_now();
+  const FileSystem& files = seen ? *seen : now;
   SetOfNames<std::string> there;
   for (const FileEntry& entry : files.list()) there.insert(entry.name);
   for (const std::string& name : metadata.storage_data.files()) {
@@ -198,7 +206,7 @@ Publication::Publication(FileSystem& files, const SaveId& save, const WriteOptio
     look_again(files, metadata_name(rank), [&] { complete_any_set(files, options.durable, options.limits); });
   if (!options.overwrite) require_replaceable();
   version_ = files.version_of(metadata_name(rank));
-  replaces_ = is_there(files, metadata_name(rank));
+  replaces_ = version_ || files.stat(metadata_name(rank));
   if (replaces_) remember_torch_files();
 }
 

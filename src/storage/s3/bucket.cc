@@ -8,11 +8,15 @@
 #include <set>
 #include <utility>
 
+#include "base/bytes.h"
+#include "base/hash.h"
 #include "cairn/error.h"
 #include "storage/s3/objects.h"
 
 namespace cairn::s3 {
 namespace {
+
+constexpr std::size_t kMostKept = 16;
 
 // Two writes of one key, of which the second has to fail. True also where nobody may write at all.
 bool refuses_a_second(Client& client, const std::string& key) {
@@ -70,24 +74,24 @@ void Bucket::give_back(const std::string& lock) {
 
 std::shared_ptr<Bucket> bucket_named(const std::string& name) {
   static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<Bucket>> buckets;
+  // Kept as long as the process: its connections, and what was found out about the store.
+  static auto& buckets = *new std::map<std::string, std::shared_ptr<Bucket>>;
   const Surroundings surroundings = of_this_process();
   ClientOptions options{.settings = settings_of(surroundings)};
   const Settings& said = options.settings;
   std::string who;
-  for (const char* variable : {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"})
+  for (const char* variable :
+       {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
     who += surroundings.variable(variable).value_or("") + "\n";
   const std::string place =
-      fmt::format("{}\n{}\n{}\n{}{}{}{}\n{}\n{}", name, said.endpoint, said.region, said.path_style,
-                  said.unsigned_requests, said.requester_pays, said.content_md5, said.ca_bundle, who);
+      fmt::format("{}\n{}\n{}\n{}{}{}{}\n{}\n{:016x}", name, said.endpoint, said.region, said.path_style,
+                  said.unsigned_requests, said.requester_pays, said.content_md5, said.ca_bundle,
+                  xxh3_64(as_bytes(who)));
   const std::lock_guard lock(mutex);
-  std::shared_ptr<Bucket> bucket = buckets[place].lock();
-  if (bucket == nullptr) {
-    std::erase_if(buckets, [](const auto& entry) { return entry.second.expired(); });
-    bucket = std::make_shared<Bucket>(name, std::move(options), surroundings);
-    buckets[place] = bucket;
-  }
-  return bucket;
+  if (const auto known = buckets.find(place); known != buckets.end()) return known->second;
+  if (buckets.size() > kMostKept)
+    std::erase_if(buckets, [](const auto& entry) { return entry.second.use_count() == 1; });
+  return buckets[place] = std::make_shared<Bucket>(name, std::move(options), surroundings);
 }
 
 }  // namespace cairn::s3

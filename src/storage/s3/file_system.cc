@@ -28,8 +28,11 @@ constexpr std::size_t kShortestBucket = 3, kLongestBucket = 255;
 
 class BucketFolder final : public FileSystem {
  public:
-  BucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix)
-      : bucket_(std::move(bucket)), prefix_(std::move(prefix)), root_(client().shown(prefix_)) {
+  BucketFolder(std::shared_ptr<Bucket> bucket, std::string prefix, std::optional<Folder> seen = std::nullopt)
+      : bucket_(std::move(bucket)),
+        prefix_(std::move(prefix)),
+        root_(client().shown(prefix_)),
+        seen_(std::move(seen)) {
     while (root_.ends_with('/')) root_.pop_back();
   }
 
@@ -62,24 +65,28 @@ class BucketFolder final : public FileSystem {
 
   std::shared_ptr<const ByteSource> open(std::string_view name) const override {
     check_steps(name);
-    const std::string key = key_of(name);
-    Generation found = require(key);
-    mend(client(), key, found);
+    Generation found = require(name);
+    mend(client(), key_of(name), found);
     return object_source(bucket_, std::move(found.key), found.size, std::move(found.etag));
   }
 
   std::optional<FileEntry> stat(std::string_view name) const override {
     check_file_name(name);
-    if (const auto found = newest(client(), key_of(name))) return FileEntry{std::string(name), found->size};
+    if (const auto found = find(name)) return FileEntry{std::string(name), found->size};
+    if (seen_) return std::nullopt;
     if (const auto left = find_leftover(client(), prefix_, name))
       return FileEntry{std::string(name), left->size};
     return std::nullopt;
   }
 
   std::vector<FileEntry> entries(std::string_view folder) const override {
-    if (folder.empty()) return look_into(client(), prefix_).entries;
+    if (folder.empty()) return seen_ ? seen_->entries : look_into(client(), prefix_).entries;
     check_steps(folder);
     return look_into(client(), key_of(folder) + "/").entries;
+  }
+
+  std::shared_ptr<const FileSystem> as_of_now() const override {
+    return std::make_shared<BucketFolder>(bucket_, prefix_, look_into(client(), prefix_, "", false));
   }
 
   std::unique_ptr<FileSystem> enter(std::string_view folder, bool create) const override {
@@ -99,7 +106,7 @@ class BucketFolder final : public FileSystem {
 
   std::optional<std::chrono::system_clock::time_point> modified(std::string_view name) const override {
     check_file_name(name);
-    if (const auto found = newest(client(), key_of(name))) return found->modified;
+    if (const auto found = find(name)) return found->modified;
     if (const auto left = find_leftover(client(), prefix_, name)) return left->modified;
     return std::nullopt;
   }
@@ -107,7 +114,7 @@ class BucketFolder final : public FileSystem {
   void rename(std::string_view from, std::string_view to) override {
     check_file_name(from);
     check_file_name(to);
-    const Generation old = require(key_of(from));
+    const Generation old = require(from);
     if (from == to) return;
     const std::string key = key_of(to);
     if (old.size > kMostMoved) {
@@ -152,15 +159,21 @@ class BucketFolder final : public FileSystem {
     return made_.contains(folder);
   }
 
-  Generation require(const std::string& key) const {
-    auto found = newest(client(), key);
-    if (!found) throw Error(ErrorCode::kNotFound, "no such file").in_file(client().shown(key));
+  std::optional<Generation> find(std::string_view name) const {
+    if (!seen_ || name.find('/') != name.npos) return newest(client(), key_of(name));
+    const auto found = seen_->files.find(name);
+    return found == seen_->files.end() ? std::nullopt : std::optional(found->second);
+  }
+  Generation require(std::string_view name) const {
+    auto found = find(name);
+    if (!found) throw Error(ErrorCode::kNotFound, "no such file").in_file(client().shown(key_of(name)));
     return std::move(*found);
   }
 
   std::shared_ptr<Bucket> bucket_;
   std::string prefix_;  // empty, or with a slash at its end
   std::string root_;
+  const std::optional<Folder> seen_;  // as_of_now(): what was here then
   mutable std::mutex mutex_;
   mutable std::set<std::string, std::less<>> made_;
 };
@@ -225,9 +238,9 @@ Place find_in_object_store(const std::string& rest, const FileSystemOptions&) {
   const s3::Address address = s3::address_of(rest);
   const auto bucket = s3::bucket_named(address.bucket);
   const std::string prefix = address.prefix(), key = address.folder + address.name;
+  if (s3::any(bucket->client(), prefix)) return {s3::bucket_folder(bucket, prefix), ""};
   if (!address.name.empty() && !address.is_folder && s3::head(bucket->client(), key))
     return {s3::bucket_folder(bucket, address.folder), address.name};
-  if (s3::any(bucket->client(), prefix)) return {s3::bucket_folder(bucket, prefix), ""};
   return {};
 }
 

@@ -10,7 +10,6 @@
 #include "base/hash.h"
 #include "cairn/error.h"
 #include "storage/file_names.h"
-#include "storage/s3/generations.h"
 #include "storage/s3/lock.h"
 #include "storage/s3/objects.h"
 
@@ -42,7 +41,7 @@ class Looker {
  public:
   Looker(Client& client, const std::string& prefix) : client_(client), prefix_(prefix) {}
 
-  Folder look(std::string_view name) {
+  Folder look(std::string_view name, bool with_uploads) {
     const std::string beginning = prefix_ + std::string(name);
     const Listing listing = list(client_, beginning, true);
     const auto dead = client_.server_time() - kAlive;
@@ -54,15 +53,19 @@ class Looker {
         files_.try_emplace(std::string(step), FileEntry{std::string(step), 0, FileEntry::Kind::kFolder});
     }
     for (const auto& [of, records] : records_) take_records(of, records);
-    for (const Upload& upload : uploads_if_allowed(client_, beginning)) {
-      const std::string of = upload.key.substr(std::min(prefix_.size(), upload.key.size()));
-      if (can_be_named(of)) leave({shown_as(of, upload.id), upload.key, upload.id, 0, upload.begun});
-    }
+    if (with_uploads) take_uploads(beginning);
     for (auto& [step, entry] : files_) folder_.entries.push_back(std::move(entry));
     return std::move(folder_);
   }
 
  private:
+  void take_uploads(const std::string& beginning) {
+    for (const Upload& upload : uploads_if_allowed(client_, beginning)) {
+      const std::string of = upload.key.substr(std::min(prefix_.size(), upload.key.size()));
+      if (can_be_named(of)) leave({shown_as(of, upload.id), upload.key, upload.id, 0, upload.begun});
+    }
+  }
+
   void take(const Listed& object, std::chrono::system_clock::time_point dead) {
     const std::string name = object.key.substr(prefix_.size());
     if (!can_be_named(name)) return;
@@ -77,13 +80,18 @@ class Looker {
       records_[record->of].push_back(object);
     } else {
       files_[name] = {name, object.size};
+      folder_.files[name] = {
+          .key = object.key, .size = object.size, .etag = object.etag, .modified = object.modified};
     }
   }
 
   // The records of one name: which of them it goes by, only itself knows.
   void take_records(const std::string& of, const std::vector<Listed>& records) {
     const auto now = newest(client_, prefix_ + of);
-    if (now) files_[of] = {of, now->size};
+    if (now) {
+      files_[of] = {of, now->size};
+      folder_.files[of] = *now;
+    }
     for (const Listed& record : records) {
       const bool lives = now && now->chained && parse_record(record.key)->chain == now->chain;
       if (!lives) leave(of, record);
@@ -107,8 +115,8 @@ class Looker {
 
 }  // namespace
 
-Folder look_into(Client& client, const std::string& prefix, std::string_view name) {
-  return Looker(client, prefix).look(name);
+Folder look_into(Client& client, const std::string& prefix, std::string_view name, bool uploads) {
+  return Looker(client, prefix).look(name, uploads);
 }
 
 std::optional<Leftover> find_leftover(Client& client, const std::string& prefix, std::string_view shown) {

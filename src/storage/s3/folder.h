@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 
 #include "cairn/storage.h"
 #include "storage/s3/client.h"
+#include "storage/s3/generations.h"
 
 namespace cairn::s3 {
 
@@ -25,10 +28,12 @@ struct Leftover {
 struct Folder {
   std::vector<FileEntry> entries;  // by name, with the leftovers
   std::vector<Leftover> leftovers;
+  std::map<std::string, Generation, std::less<>> files;  // what is behind those of `entries` that are files
 };
 
-// `prefix` is empty or ends in a slash. With a `name`, only what begins with it.
-Folder look_into(Client& client, const std::string& prefix, std::string_view name = "");
+// `prefix` is empty or ends in a slash. With a `name`, only what begins with it. Who only reads files does
+// without the uploads that were begun.
+Folder look_into(Client& client, const std::string& prefix, std::string_view name = "", bool uploads = true);
 std::optional<Leftover> find_leftover(Client& client, const std::string& prefix, std::string_view shown);
 void remove_leftover(Client& client, const Leftover& leftover);
 

@@ -75,25 +75,26 @@ Error somebody_was_faster(const Client& client, const std::string& key) {
       .in_file(client.shown(key));
 }
 
-// N has the content of that record or a later one. When the record is gone, there is a later one.
-void bring_up(Client& client, const std::string& key, const std::string& chain, std::uint64_t number) {
+// True when N has the content of that record or a later one: it is copied there when it has not. When the
+// record is gone, there is a later one.
+bool bring_up(Client& client, const std::string& key, const std::string& chain, std::uint64_t number) {
   for (int i = 0; i < kMostCopies; ++i) {
     const auto own = own_generation(client, key);
-    if (!own || own->chain != chain || own->number >= number) return;
+    if (!own || own->chain != chain) return false;
+    if (own->number >= number) return true;
     try {
       copy(client, record_key(key, chain, number), key);
     } catch (const Error& e) {
-      if (e.code() == ErrorCode::kNotFound) return;
+      if (e.code() == ErrorCode::kNotFound) return false;
       throw;
     }
   }
+  return false;
 }
 
 void finish(Client& client, const std::string& key, const std::string& chain, std::uint64_t number,
             std::vector<std::string> records) {
-  bring_up(client, key, chain, number);
-  const auto own = own_generation(client, key);
-  if (!own || own->chain != chain || own->number < number) return;
+  if (!bring_up(client, key, chain, number)) return;
   const std::string mine = record_key(key, chain, number);
   std::erase_if(records, [&](const std::string& record) { return record >= mine; });
   if (records.empty()) return;

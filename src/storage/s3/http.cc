@@ -16,7 +16,7 @@ namespace {
 using HttpClock = std::chrono::steady_clock;
 
 constexpr long kMostIdleConnections = 64;  // of one thread
-constexpr std::size_t kMostIdleEasies = 16;
+constexpr std::size_t kMostIdleEasies = 64;
 
 void begin_curl() {
   static const CURLcode begun = curl_global_init(CURL_GLOBAL_DEFAULT);

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::string_view kMetaHeader = "x-amz-meta-";
 constexpr std::size_t kLongestKey = 1024;
-constexpr std::size_t kPiece = 8 << 20;        // of a read
+constexpr std::size_t kLeastPiece = 8 << 20;  // of a read
+constexpr std::size_t kMostPiece = 16 << 20;
 constexpr std::size_t kMostKeysAtOnce = 1000;  // of DeleteObjects
 constexpr int kMostLooks = 5;                  // at a key that others are writing, too
 
@@ -145,9 +146,11 @@ bool put(Client& client, const std::string& key, Bytes bytes, UserMetadata metad
 
 void get(Client& client, const std::string& key, const std::string& etag, std::uint64_t offset,
          std::span<std::byte> to) {
+  // Two at once, or more.
+  const std::size_t piece = std::clamp((to.size() + 1) / 2, kLeastPiece, kMostPiece);
   std::vector<Call> calls;
-  for (std::size_t at = 0; at < to.size(); at += kPiece) {
-    const std::size_t size = std::min(kPiece, to.size() - at);
+  for (std::size_t at = 0; at < to.size(); at += piece) {
+    const std::size_t size = std::min(piece, to.size() - at);
     const std::uint64_t begin = offset + at;
     Call& call = calls.emplace_back(Call{.key = key, .into = to.subspan(at, size), .expected = {404, 412}});
     call.headers.emplace_back("range", fmt::format("bytes={}-{}", begin, begin + size - 1));

@@ -153,7 +153,7 @@ class PartedObject {
       return;
     }
     Open& part = open_[place.number];
-    if (part.block == nullptr) part.block.reset(new std::byte[size]);
+    if (part.block == nullptr) part.block = new_block(size);
     std::memcpy(part.block.get() + (at - place.begin), bytes.data(), bytes.size());
     part.covered.add(at - place.begin, at - place.begin + bytes.size());
     if (!part.covered.all(0, size)) return;
@@ -170,6 +170,14 @@ class PartedObject {
     put_parts(bucket_->client(), key_, upload_, parts);
     const std::lock_guard lock(mutex_);
     note(parts);
+    for (Full& one : full)
+      if (one.block != nullptr && one.part.bytes.front().size() == cuts_.at(0).end) spare_ = std::move(one.block);
+  }
+
+  // Memory that was used before has all its pages.
+  Block new_block(std::uint64_t size) {
+    if (spare_ != nullptr && size <= cuts_.at(0).end) return std::move(spare_);
+    return Block(new std::byte[size]);
   }
 
   void send_locked(std::vector<Full>& full) {
@@ -198,6 +206,7 @@ class PartedObject {
   std::string upload_;
   std::uint64_t end_ = 0;
   std::map<int, Open> open_;
+  Block spare_;  // as large as the first part
   std::map<int, bool> sent_;  // or being sent
   std::map<int, std::string> etags_;
 };
@@ -255,7 +264,8 @@ class ObjectWriter final : public FileWriter {
     Client& client = bucket_->client();
     const bool only_new = !options_.replace;
     if (parted_ != nullptr) {
-      if (!parted_->complete(only_new)) throw is_there_already(shown_);
+      const bool taken = only_new && head(client, key_);
+      if (taken || !parted_->complete(only_new)) throw is_there_already(shown_);
       return;
     }
     const Bytes bytes(gathered_);
