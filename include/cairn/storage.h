@@ -135,6 +135,8 @@ class FileSystem {
   virtual std::vector<FileEntry> entries(std::string_view folder = "") const = 0;
   std::vector<FileEntry> list() const;  // the files among them
 
+  // Whether each look and each read takes long, as over a network: few of them then, large and many at once.
+  virtual bool is_far() const { return false; }
   // For who reads what nobody is to change meanwhile: this folder with the names, sizes and versions that it
   // has now, looked up once where each look takes long. nullptr where it does not. What is open()ed there and
   // has been replaced since is Error(kNotFound) when it is read.

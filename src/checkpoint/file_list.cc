@@ -1,6 +1,7 @@
 #include "checkpoint/file_list.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,6 +27,15 @@ std::vector<FileEntry> list_folder(const FileSystem& files, const std::string& f
   }
 }
 
+// What is no name of a file is not there.
+std::optional<FileEntry> stat_of(const FileSystem& folder, const std::string& name) {
+  try {
+    return folder.stat(name);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 void add_listing(const FileSystem& folder, std::vector<FileSummary>& files) {
@@ -47,6 +57,10 @@ void add_listing(const FileSystem& folder, std::vector<FileSummary>& files) {
       }
     }
   }
+  // Not everything can be listed everywhere.
+  for (FileSummary& file : files)
+    if (!file.size && file.name.find('/') == file.name.npos)
+      if (const auto entry = stat_of(folder, file.name)) file.size = entry->size;
 }
 
 }  // namespace cairn

@@ -65,7 +65,7 @@ void DcpReader::read_data(const LoadPlan& plan, LoadPlanner& planner, ReadReport
                                   options_.limits,
                                   false,
                                   options_.transform.get()};
-  ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_));
+  ReadWork work = plan_reads(plan, checkpoint, options_.verify, threads_for(options_, *seen_));
   CAIRN_POINT("load.reads_planned");
   run_reads(work, planner, *seen_, options_, role_, report);
 }

@@ -345,7 +345,7 @@ void read_quantized(const QuantizedSource& from, const std::vector<const ReadIte
   QuantizedReads reads(from, planner, options);
   for (const ReadItem* item : items) reads.add(*item);
   try {
-    reads.run(threads_for(options));
+    reads.run(threads_for(options, from.files));
   } catch (...) {
     reads.fill(report);
     throw;

@@ -74,7 +74,7 @@ class HfReader final : public StorageReader {
                                     [](const std::string&) -> const ManifestFile* { return nullptr; },
                                     options_.read.limits,
                                     /*bare=*/true};
-    ReadWork work = plan_reads(plain, checkpoint, Verify::kNone, threads_for(options_.read));
+    ReadWork work = plan_reads(plain, checkpoint, Verify::kNone, threads_for(options_.read, *files_));
     run_reads(work, planner, *files_, options_.read, role_, report);
     if (quantized.empty()) return;
     const QuantizedSource source{stored_, shown_, names_, quantized_, *files_, *options_.dequantize};

@@ -13,7 +13,9 @@ namespace cairn {
 namespace {
 
 constexpr std::uint64_t kThreadBytes = 10 << 20;  // kReadBuffer, and a block or two
+constexpr std::uint64_t kFarThreadBytes = 2 << 20;  // what they read for each other is in one cache
 constexpr int kMostThreads = 16;
+constexpr int kFarThreads = 64;  // they wait
 constexpr int kLeastThreads = 8;  // more than cores may be: they wait for the disk
 
 // Runs the units of a load on several threads. Ends with the first failure.
@@ -59,17 +61,18 @@ class Run {
 
 }  // namespace
 
-int threads_for(const ReadOptions& options) {
-  const int wanted =
-      options.threads > 0 ? options.threads : std::clamp(core_count(), kLeastThreads, kMostThreads);
-  const std::uint64_t fit = options.memory_budget / 2 / kThreadBytes;
+int threads_for(const ReadOptions& options, const FileSystem& files) {
+  const bool far = files.is_far();
+  const int suit = far ? kFarThreads : std::clamp(core_count(), kLeastThreads, kMostThreads);
+  const int wanted = options.threads > 0 ? options.threads : suit;
+  const std::uint64_t fit = options.memory_budget / 2 / (far ? kFarThreadBytes : kThreadBytes);
   return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(wanted)));
 }
 
 void run_reads(ReadWork& work, LoadPlanner& planner, const FileSystem& files, const ReadOptions& options,
                const ReaderRole& role, ReadReport& report) {
   ItemReader items(work, planner, files, options);
-  const auto threads = static_cast<std::size_t>(threads_for(options));
+  const auto threads = static_cast<std::size_t>(threads_for(options, files));
   try {
     Run(work, items, role).on(static_cast<int>(std::min(work.units.size(), threads)));
   } catch (...) {

@@ -6,8 +6,8 @@
 
 namespace cairn {
 
-// As many as were asked for, or suit the machine, and as the memory allows.
-int threads_for(const ReadOptions& options);
+// As many as were asked for, or suit the machine and the place, and as the memory allows.
+int threads_for(const ReadOptions& options, const FileSystem& files);
 
 // `report` is filled also when it throws.
 void run_reads(ReadWork& work, LoadPlanner& planner, const FileSystem& files, const ReadOptions& options,

@@ -17,7 +17,8 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, std::move(why)).in_file(url);
 }
 
-// "%20" is a space.
+}  // namespace
+
 std::string percent_decoded(const std::string& url, std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -35,6 +36,8 @@ std::string percent_decoded(const std::string& url, std::string_view text) {
   }
   return plain;
 }
+
+namespace {
 
 // "/data/run" of "file:///data/run" and "file://localhost/data/run".
 std::string path_of_file_url(const std::string& url, std::string_view rest) {
@@ -72,10 +75,15 @@ struct Kind {
   std::unique_ptr<FileSystem> (*open)(const std::string& rest, const FileSystemOptions& options);
   Place (*find)(const std::string& rest, const FileSystemOptions& options);
 };
+using Options = FileSystemOptions;
 constexpr std::array kKinds = {
     Kind{"", posix_file_system, find_on_disk},  // file:// too
     Kind{"memory", shared_memory_folder, find_in_memory},
     Kind{"s3", object_store_folder, find_in_object_store},
+    Kind{"https", [](const std::string& rest, const Options& how) { return web_folder("https", rest, how); },
+         [](const std::string& rest, const Options& how) { return find_on_the_web("https", rest, how); }},
+    Kind{"http", [](const std::string& rest, const Options& how) { return web_folder("http", rest, how); },
+         [](const std::string& rest, const Options& how) { return find_on_the_web("http", rest, how); }},
 };
 
 const Kind& kind_of(const Url& parsed, const std::string& url) {

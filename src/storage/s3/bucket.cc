@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -72,10 +73,23 @@ void Bucket::give_back(const std::string& lock) {
   known.locks.erase(lock);
 }
 
-std::shared_ptr<Bucket> bucket_named(const std::string& name) {
+namespace {
+
+// Kept as long as the process: its connections, and what was found out about the store.
+std::shared_ptr<Bucket> kept(const std::string& place,
+                             const std::function<std::shared_ptr<Bucket>()>& make) {
   static std::mutex mutex;
-  // Kept as long as the process: its connections, and what was found out about the store.
   static auto& buckets = *new std::map<std::string, std::shared_ptr<Bucket>>;
+  const std::lock_guard lock(mutex);
+  if (const auto known = buckets.find(place); known != buckets.end()) return known->second;
+  if (buckets.size() > kMostKept)
+    std::erase_if(buckets, [](const auto& entry) { return entry.second.use_count() == 1; });
+  return buckets[place] = make();
+}
+
+}  // namespace
+
+std::shared_ptr<Bucket> bucket_named(const std::string& name) {
   const Surroundings surroundings = of_this_process();
   ClientOptions options{.settings = settings_of(surroundings)};
   const Settings& said = options.settings;
@@ -87,11 +101,16 @@ std::shared_ptr<Bucket> bucket_named(const std::string& name) {
       fmt::format("{}\n{}\n{}\n{}{}{}{}\n{}\n{:016x}", name, said.endpoint, said.region, said.path_style,
                   said.unsigned_requests, said.requester_pays, said.content_md5, said.ca_bundle,
                   xxh3_64(as_bytes(who)));
-  const std::lock_guard lock(mutex);
-  if (const auto known = buckets.find(place); known != buckets.end()) return known->second;
-  if (buckets.size() > kMostKept)
-    std::erase_if(buckets, [](const auto& entry) { return entry.second.use_count() == 1; });
-  return buckets[place] = std::make_shared<Bucket>(name, std::move(options), surroundings);
+  return kept(place, [&] { return std::make_shared<Bucket>(name, std::move(options), surroundings); });
+}
+
+std::shared_ptr<Bucket> web_server(const std::string& endpoint) {
+  const Surroundings surroundings = of_this_process();
+  Settings settings{.endpoint = endpoint, .own_endpoint = true, .path_style = true, .unsigned_requests = true};
+  settings.ca_bundle = said(surroundings, "AWS_CA_BUNDLE").value_or("");
+  return kept(endpoint + "\n" + settings.ca_bundle, [&] {
+    return std::make_shared<Bucket>("", ClientOptions{.settings = settings}, surroundings);
+  });
 }
 
 }  // namespace cairn::s3

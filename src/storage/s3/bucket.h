@@ -33,5 +33,8 @@ class Bucket {
 
 // The bucket of this name at the endpoint that the environment says: one object for all who use it at a time.
 std::shared_ptr<Bucket> bucket_named(const std::string& name);
+// A plain web server, "https://host:8443": keys are its paths, nothing is signed, and its redirects are
+// followed.
+std::shared_ptr<Bucket> web_server(const std::string& endpoint);
 
 }  // namespace cairn::s3

@@ -40,7 +40,8 @@ struct ClientState {
         }) {}
 
   std::string shown(std::string_view key) const {
-    return "s3://" + bucket + (key.empty() ? "" : "/") + std::string(key);
+    return (bucket.empty() ? options.settings.endpoint : "s3://" + bucket) + (key.empty() ? "" : "/") +
+           std::string(key);
   }
 
   const std::string bucket;

@@ -44,6 +44,7 @@ class BucketFolder final : public FileSystem {
             .ranged_writes = true,
             .modification_times = true};
   }
+  bool is_far() const override { return true; }
   const std::string& root() const override { return root_; }
   std::string identity() const override {
     return fmt::format("s3:{}:{}:{}", client().settings().endpoint, client().bucket(), prefix_);

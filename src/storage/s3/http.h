@@ -30,7 +30,7 @@ struct HttpOptions {
 
 // One request and what came back. Lives, and does not move, while it is under way.
 struct Exchange {
-  // To send. Redirects are not followed, so that nobody is led to another host with our signature.
+  // To send.
   std::string method = "GET";
   std::string url = {};                                           // encoded already, sent as it is
   std::vector<std::pair<std::string, std::string>> headers = {};  // Content-Length is added
@@ -39,6 +39,8 @@ struct Exchange {
   // body is kept in `text`.
   std::span<std::byte> into = {};
   std::size_t most_text = 1 << 20;  // a longer text fails
+  // Redirects are followed. Otherwise nobody is led to another host with our signature.
+  bool follow = false;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 
   // What came back.

@@ -39,6 +39,7 @@ EndpointParts parts_of(std::string_view endpoint) {
 }  // namespace
 
 Location location_of(const Settings& settings, const std::string& bucket) {
+  if (bucket.empty()) return {.endpoint = settings.endpoint, .region = "", .bucket_in_path = true};
   if (bucket.size() < 3 || bucket.size() > 255 || !only_has(bucket, ".-_"))
     throw Error(ErrorCode::kInvalidArgument,
                 "a bucket's name has 3 to 255 letters, digits, dots, hyphens and underscores")
@@ -67,7 +68,7 @@ Exchange exchange_of(const Call& call, const Signer& signer, const std::string& 
   const std::string host =
       at.bucket_in_path ? std::string(endpoint.host) : fmt::format("{}.{}", signer.bucket, endpoint.host);
   std::string path(endpoint.base);
-  if (at.bucket_in_path) path += "/" + signer.bucket;
+  if (at.bucket_in_path && !signer.bucket.empty()) path += "/" + signer.bucket;
   if (!call.key.empty() || path.empty()) path += "/" + percent_encoded(call.key, true);
 
   Headers headers = call.headers;
@@ -88,6 +89,7 @@ Exchange exchange_of(const Call& call, const Signer& signer, const std::string& 
   exchange.body = call.body;
   exchange.into = call.into;
   exchange.most_text = call.most_text;
+  exchange.follow = signer.bucket.empty();  // there are no keys that could go to another host
   return exchange;
 }
 

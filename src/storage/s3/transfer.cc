@@ -56,7 +56,8 @@ CURL* new_easy(const HttpOptions& options) {
     set(easy, CURLOPT_BUFFERSIZE, kReceiveBuffer);
     set(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    set(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    set(easy, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    set(easy, CURLOPT_MAXREDIRS, 5L);
     set(easy, CURLOPT_PATH_AS_IS, 1L);
     set(easy, CURLOPT_TCP_NODELAY, 1L);
     set(easy, CURLOPT_NOSIGNAL, 1L);
@@ -109,6 +110,7 @@ void Transfer::take(CURL* easy, Clock::time_point now) {
   } else if (x.method == "HEAD") {
     set(easy, CURLOPT_NOBODY, 1L);
   }
+  set(easy, CURLOPT_FOLLOWLOCATION, x.follow ? 1L : 0L);
   set(easy, CURLOPT_CUSTOMREQUEST, x.method.c_str());
   set(easy, CURLOPT_HTTPHEADER, headers_.get());
   set(easy, CURLOPT_READDATA, this);
@@ -221,7 +223,9 @@ void Transfer::fail(std::string_view why) { too_long_ = why; }
 // caller has to know.
 int Transfer::on_request(void* self, char* /*to*/, char* /*from*/, int /*to_port*/, int /*from_port*/) {
   auto& transfer = *static_cast<Transfer*>(self);
-  if (transfer.requests_ > 0 && transfer.exchange_.status != kExpectationFailed) {
+  const int status = transfer.exchange_.status;
+  const bool led_on = transfer.exchange_.follow && status / 100 == 3;
+  if (transfer.requests_ > 0 && status != kExpectationFailed && !led_on) {
     transfer.again_ = true;
     return CURL_PREREQFUNC_ABORT;
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,7 @@ class PartedObject {
         at = next;
       }
       end_ = std::max(end_, end);
+      choose(full);
     }
     send(full);
   }
@@ -72,6 +74,7 @@ class PartedObject {
     begin();
     std::vector<Full> rest;
     std::vector<std::byte> zeros;
+    if (held_) rest.push_back(std::move(*std::exchange(held_, std::nullopt)));
     for (std::uint64_t at = 0; at < end_;) {
       const PartPlace place = placed(at);
       const std::uint64_t size = std::min(place.end, end_) - place.begin;
@@ -164,6 +167,16 @@ class PartedObject {
     open_.erase(place.number);
   }
 
+  // One that lies in memory of its own can wait for those that come next: then all are on their way together.
+  void choose(std::vector<Full>& full) {
+    if (full.size() == 1 && full.front().block != nullptr && !held_) {
+      held_ = std::move(full.front());
+      full.clear();
+    } else if (!full.empty() && held_) {
+      full.push_back(std::move(*std::exchange(held_, std::nullopt)));
+    }
+  }
+
   void send(std::vector<Full>& full) {
     if (full.empty()) return;
     std::vector<Part> parts = take(full);
@@ -206,7 +219,8 @@ class PartedObject {
   std::string upload_;
   std::uint64_t end_ = 0;
   std::map<int, Open> open_;
-  Block spare_;  // as large as the first part
+  Block spare_;               // as large as the first part
+  std::optional<Full> held_;  // to be sent with others
   std::map<int, bool> sent_;  // or being sent
   std::map<int, std::string> etags_;
 };
