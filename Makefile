@@ -1,8 +1,8 @@
 # A thin front door; the work is done by CMake, ctest, pytest and the scripts in tools/.
 JOBS ?= 2
 PYTHON := .venv/bin/python
-# Tests wait a fifth of their time.
-WORKERS := $(shell expr $(JOBS) + 1)
+# Tests wait for a part of their time.
+WORKERS := $(shell expr $(JOBS) \* 2)
 RELEASE := build/release
 ASAN := build/asan
 

@@ -55,12 +55,14 @@ python_environment() {
     say "making .venv with $(python3 --version)"
     python3 -m venv --clear .venv
   fi
-  local pip=("$python" -m pip install -qq --disable-pip-version-check --no-input)
+  # Compiled below, by all processors at once.
+  local pip=("$python" -m pip install -qq --disable-pip-version-check --no-input --no-compile)
   local torch
   torch=$(grep '^torch==' tools/requirements.txt)
   say "installing Python packages into .venv ($torch first; this takes a while)"
   "${pip[@]}" "$torch"
   "${pip[@]}" -r tools/requirements.txt
+  "$python" -m compileall -q -j 0 -x '/tests?/' .venv/lib >/dev/null || true  # some of it is not for this Python
   # The package as `make build` leaves it, importable by .venv/bin/python.
   "$python" -c 'import pathlib, sysconfig
 pathlib.Path(sysconfig.get_path("purelib"), "cairn-build.pth").write_text(

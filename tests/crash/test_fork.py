@@ -21,9 +21,9 @@ import cairn
 
 def look(phase, done, total):
     if os.fork() == 0:
+        print("forked", flush=True)  # and has given up what it has no part in
         time.sleep(600)
         os._exit(0)
-    print("forked", flush=True)
     time.sleep(600)
 
 cairn.save({"w": numpy.ones(1000)}, sys.argv[1], progress=look)

@@ -43,6 +43,21 @@ def missed(fired: dict[str, dict[str, int]], action: str) -> set[str]:
     return {point for point in points_in_sources() if not fired.get(point, {}).get(action)} - mounts.POINTS
 
 
+def disturbed(folder: Path, groups: list[str], rounds: int, timeout: float) -> dict[str, dict[str, int]]:
+    """Ranks mostly wait, so groups of points are tried side by side."""
+    number = seed()
+
+    def disturb(group: str) -> dict:
+        [counts] = trial("kill_at_points", folder / group, rounds, number, group, timeout=timeout)
+        return counts
+
+    with ThreadPoolExecutor(6) as pool:
+        counted = list(pool.map(disturb, groups))
+    fired = {point: row for counts in counted for point, row in counts["fired"].items()}
+    print_table(sum(counts["runs"] for counts in counted), fired)
+    return fired
+
+
 def test_a_kill_at_any_point_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     [counts] = trial("kill_at_points", tmp_path, 0, seed(), timeout=600)
     print_table(counts["runs"], counts["fired"])
@@ -51,25 +66,16 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_taken_leaves_no_file(tmp_path: Path) -> None:
     """Ranks also fail and are late at the points of a lock; at all others they do so in the slow test below."""
-    [counts] = trial("kill_at_points", tmp_path, 1, seed(), "lock.", timeout=1800)
     points = [point for point in points_in_sources() if point.startswith("lock.")]
-    assert points and all(counts["fired"][point][action] for point in points for action in ACTIONS)
+    fired = disturbed(tmp_path, points, 1, timeout=1800)
+    assert points and all(fired[point][action] for point in points for action in ACTIONS)
 
 
 @pytest.mark.slow
 def test_every_rank_at_every_point_killed_failing_and_late(tmp_path: Path) -> None:
-    """CAIRN_POINT_ROUNDS=20 for a night of it. Ranks mostly wait, so groups of points are tried side by side."""
+    """CAIRN_POINT_ROUNDS=20 for a night of it."""
     rounds = int(os.environ.get("CAIRN_POINT_ROUNDS", "1"))
-    number = seed()
-
-    def disturb(group: str) -> dict:
-        [counts] = trial("kill_at_points", tmp_path / group, rounds, number, f"{group}.", timeout=3600 * rounds)
-        return counts
-
-    groups = sorted({point.split(".")[0] for point in points_in_sources()})
-    with ThreadPoolExecutor(6) as pool:
-        counted = list(pool.map(disturb, groups))
-    fired = {point: row for counts in counted for point, row in counts["fired"].items()}
-    print_table(sum(counts["runs"] for counts in counted), fired)
+    groups = sorted({point.split(".")[0] + "." for point in points_in_sources()})
+    fired = disturbed(tmp_path, groups, rounds, timeout=3600 * rounds)
     for action in ("kill", "sleep"):
         assert missed(fired, action) == set()
