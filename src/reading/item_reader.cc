@@ -102,7 +102,7 @@ void ItemReader::run(const ReadUnit& unit, Scratch& scratch) {
   finish_unit(work_.items[unit.first].file);
 }
 
-std::shared_ptr<const PlannedSource> ItemReader::source_of(std::uint32_t file) {
+const ItemReader::OpenFile& ItemReader::opened(std::uint32_t file) {
   OpenFile& open = open_[file];
   const std::lock_guard lock(open.mutex);
   if (open.source == nullptr) {
@@ -113,10 +113,12 @@ std::shared_ptr<const PlannedSource> ItemReader::source_of(std::uint32_t file) {
                   fmt::format("the file has {} bytes now and had {} a moment ago", source->size(), work.size))
           .in_file(source->name());
     }
-    BlockCache& cache = source->is_far() ? far_cache_ : cache_;
-    open.source = std::make_shared<PlannedSource>(std::move(source), work.plan, cache, tally_);
+    open.source = std::make_shared<PlannedSource>(source, work.plan, cache_, tally_);
+    open.of_small = source->is_far()
+                        ? std::make_shared<PlannedSource>(source, work.plan, far_cache_, tally_)
+                        : open.source;
   }
-  return open.source;
+  return open;
 }
 
 // A file is closed when the last of its units is done.
@@ -124,6 +126,7 @@ void ItemReader::finish_unit(std::uint32_t file) {
   if (--open_[file].units != 0) return;
   const std::lock_guard lock(open_[file].mutex);
   open_[file].source.reset();
+  open_[file].of_small.reset();
 }
 
 Error ItemReader::told(const Error& e, const WantedItem& wanted) const {
@@ -159,7 +162,7 @@ TensorView ItemReader::destination(std::size_t at) {
 }
 
 void ItemReader::run_small(const ReadUnit& unit, Scratch& scratch) {
-  const std::shared_ptr<const PlannedSource> source = source_of(work_.items[unit.first].file);
+  const std::shared_ptr<const PlannedSource> source = opened(work_.items[unit.first].file).of_small;
   for (std::size_t i = unit.first; i < unit.first + unit.count; ++i) {
     if (stopped()) throw Error(ErrorCode::kCancelled, "the load has failed elsewhere");
     read_small(i, *source, scratch);
@@ -331,7 +334,7 @@ void ItemReader::open_large(LargeRead& large, std::size_t at) {
   const WantedItem& wanted = work_.items[at];
   const std::lock_guard lock(large.mutex);
   if (large.open) return;
-  std::shared_ptr<const ByteSource> item = slice_of(source_of(wanted.file), wanted.offset, wanted.length);
+  std::shared_ptr<const ByteSource> item = slice_of(opened(wanted.file).source, wanted.offset, wanted.length);
   if (wanted.bare) {
     large.bare = std::move(item);
     large.elements = {large.bare.get(),

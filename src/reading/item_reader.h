@@ -50,11 +50,12 @@ class ItemReader {
   struct OpenFile {
     std::mutex mutex;
     std::shared_ptr<const PlannedSource> source;
+    std::shared_ptr<const PlannedSource> of_small;  // reads more at once where the file is far
     std::atomic<std::size_t> units = 0;  // still to be done
   };
   struct LargeRead;
 
-  std::shared_ptr<const PlannedSource> source_of(std::uint32_t file);
+  const OpenFile& opened(std::uint32_t file);
   void finish_unit(std::uint32_t file);
   void run_small(const ReadUnit& unit, Scratch& scratch);
   void read_small(std::size_t at, const PlannedSource& source, Scratch& scratch);

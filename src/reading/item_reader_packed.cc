@@ -45,7 +45,7 @@ bool ItemReader::is_too_large(const WantedItem& wanted) const {
 bool ItemReader::read_streamed(std::size_t at, Scratch& scratch) {
   const WantedItem& wanted = work_.items[at];
   try {
-    const auto packed = slice_of(source_of(wanted.file), wanted.offset, wanted.length);
+    const auto packed = slice_of(opened(wanted.file).source, wanted.offset, wanted.length);
     const std::uint64_t most = most_tensor_bytes(*wanted.chunk, wanted.tensor->properties.dtype);
     const auto unpacked = std::make_shared<UnpackedSource>(packed, [&wanted, packed, most, this] {
       return wanted.by_caller ? decoder_of(wanted, packed, most) : open_stream(*packed, most);

@@ -13,9 +13,9 @@ namespace cairn {
 namespace {
 
 // A file in memory that counts how often it is read.
-class CountingSource final : public ByteSource {
+class BlockSource final : public ByteSource {
  public:
-  explicit CountingSource(std::uint64_t size) : bytes_(size) {
+  explicit BlockSource(std::uint64_t size) : bytes_(size) {
     for (std::uint64_t i = 0; i < size; ++i) bytes_[i] = static_cast<std::byte>(i * 31 >> 8);
   }
   std::uint64_t size() const override { return bytes_.size(); }
@@ -48,8 +48,8 @@ class PlannedBlocks : public testing::Test {
   }
 
   static constexpr std::uint64_t kBlocks = 10;
-  std::shared_ptr<CountingSource> file_ =
-      std::make_shared<CountingSource>((kBlocks - 1) * kManifestBlock + 5000);
+  std::shared_ptr<BlockSource> file_ =
+      std::make_shared<BlockSource>((kBlocks - 1) * kManifestBlock + 5000);
   ReadTally tally_;
   std::vector<std::uint32_t> crcs_;
   PlannedFile plan_{.whole_blocks = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};

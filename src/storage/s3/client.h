@@ -49,7 +49,7 @@ struct ClientOptions {
   int most_tries = 10;                                                     // of one call
   std::chrono::milliseconds first_delay = std::chrono::milliseconds(100);  // doubles, with full jitter,
   std::chrono::milliseconds most_delay = std::chrono::seconds(20);         // up to this
-  int most_in_flight = 64;  // of all threads together; fewer while the server asks for it
+  int most_in_flight = 128;  // of all threads together; fewer while the server asks for it
   std::chrono::milliseconds silence = std::chrono::seconds(30);
   // A read is asked a second time when it takes this many times the median of late; whoever answers first is
   // taken. 0: never.
