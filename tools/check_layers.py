@@ -99,8 +99,8 @@ FILE_CALL = re.compile(
 # A module of the Python package sees those that stand before it.
 MODULES = (
     "cairn._engine cairn._errors cairn._arrays cairn._index cairn._checkpoint cairn._converting cairn._bar "
-    "cairn._plain cairn cairn.torch._needs_torch cairn.torch._progress cairn.torch._report cairn.torch._stateful "
-    "cairn.torch._errors cairn.torch._group cairn.torch._objects cairn.torch._convert "
+    "cairn._plain cairn._url_files cairn cairn.torch._needs_torch cairn.torch._progress cairn.torch._report "
+    "cairn.torch._stateful cairn.torch._errors cairn.torch._group cairn.torch._objects cairn.torch._convert "
     "cairn.torch._dist cairn.torch._tensors cairn.torch._places cairn.torch._install "
     "cairn.torch.planner_helpers cairn.torch.default_planner cairn.torch.filesystem "
     "cairn.torch._fsspec_filesystem cairn.torch._storage_utils cairn.torch._consolidate_hf_safetensors "

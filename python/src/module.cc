@@ -13,6 +13,7 @@ NB_MODULE(_engine, m) {
   bind_group(m);
   bind_state(m);
   bind_places(m);
+  bind_urls(m);
   bind_storage(m);  // Metadata, which a save returns
   bind_open(m);     // the roles of writers and readers
   bind_save(m);

@@ -120,5 +120,6 @@ void bind_load(nb::module_& m);
 void bind_storage(nb::module_& m);
 void bind_open(nb::module_& m);
 void bind_places(nb::module_& m);
+void bind_urls(nb::module_& m);
 
 }  // namespace cairn::python

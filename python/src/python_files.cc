@@ -231,7 +231,7 @@ std::shared_ptr<FileSystem> files_of(nb::object fs, nb::object path, const FileS
   if (local.is_none()) return python_file_system(std::move(fs), std::move(path), options.create);
   const std::string directory = fs_bytes(local);
   nb::gil_scoped_release release;
-  return posix_file_system(directory, options);
+  return file_system_of(directory, options);  // a path, or the URL of a bucket
 }
 
 }  // namespace cairn::python

@@ -47,9 +47,8 @@ class OpenSave:
             self.writer.begin(role)
         meta = self.writer.storage_meta()
         if "storage_meta" in inspect.signature(self.planner.set_up_planner).parameters:
-            self.planner.set_up_planner(
-                state_dict=self.state_dict, storage_meta=meta, is_coordinator=role.is_coordinator
-            )
+            leads = role.is_coordinator
+            self.planner.set_up_planner(state_dict=self.state_dict, storage_meta=meta, is_coordinator=leads)
         else:
             warnings.warn(
                 "The function definition for SavePlanner.set_up_planner has been updated to include the "

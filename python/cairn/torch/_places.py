@@ -12,6 +12,8 @@ from torch.distributed.checkpoint import metadata, planner
 from torch.distributed.checkpoint._extension import ZStandard
 from torch.distributed.checkpoint.filesystem import _StorageReaderTransforms
 
+from .._url_files import UrlFiles
+
 # What the engine can undo by itself.
 _KNOWN = {"stream.zstd/1"}
 
@@ -86,9 +88,11 @@ def descriptor_of(stream: Any) -> int | None:
 
 
 def local_path(fs: Any, path: Any) -> Any | None:
-    """The directory that a path means to a file system, when both are nothing else than this machine's own. What a
-    user has changed about a file system is asked for, so only the classes themselves count."""
+    """The directory or bucket that a path means to a file system, when both are nothing else than this machine's own
+    or the engine's. What a user has changed about a file system is asked for, so only the classes themselves count."""
     kind = type(fs)
+    if kind is UrlFiles:
+        return path
     if kind in _classes(("torch.distributed.checkpoint.filesystem",), "FileSystem"):
         return path
     through = ("torch.distributed.checkpoint._fsspec_filesystem",)

@@ -8,16 +8,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint import metadata as described
 
 # Taken now: cairn.torch.install() puts the class below in its place.
 from torch.distributed.checkpoint.format_utils import BroadcastingTorchSaveReader as _TorchsReader
-from torch.distributed.checkpoint.metadata import (
-    BytesStorageMetadata,
-    ChunkStorageMetadata,
-    Metadata,
-    TensorProperties,
-    TensorStorageMetadata,
-)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
@@ -25,6 +19,7 @@ from torch.futures import Future
 from .. import _engine
 from . import _convert
 from .default_planner import DefaultLoadPlanner
+from .filesystem import done
 
 
 class BroadcastingTorchSaveReader(StorageReader):
@@ -65,11 +60,11 @@ class BroadcastingTorchSaveReader(StorageReader):
 
     # What follows is asked by planners that are not cairn's: the engine needs none of it.
 
-    def read_metadata(self) -> Metadata:
+    def read_metadata(self) -> described.Metadata:
         """Empty: the planner takes the destination's word (`DynamicMetaLoadPlanner`)."""
-        return Metadata(state_dict_metadata={})
+        return described.Metadata(state_dict_metadata={})
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool) -> None:
+    def set_up_storage_reader(self, metadata: described.Metadata, is_coordinator: bool) -> None:
         self.is_coordinator = is_coordinator
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -86,9 +81,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             target = planner.resolve_tensor(item).detach()
             target.copy_(value)
             planner.commit_tensor(item, target)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
+        return done(None)
 
     def _values(self, items: list[ReadItem]) -> list[Any]:
         """This rank's items, as the reading rank sent them: tensors, or the bytes of an archive."""
@@ -151,16 +144,16 @@ class DynamicMetaLoadPlanner(DefaultLoadPlanner):
     """Takes the destination's word for what the checkpoint holds: for readers that have no metadata."""
 
     def set_up_planner(
-        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
+        self, state_dict: dict[str, Any], metadata: described.Metadata | None = None, is_coordinator: bool = False
     ) -> None:
         super().set_up_planner(state_dict, metadata, is_coordinator)
         entries = {name: _described(value) for name, value in self.state_dict.items()}
-        self.metadata = Metadata(state_dict_metadata=entries)
+        self.metadata = described.Metadata(state_dict_metadata=entries)
 
 
 def _described(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
-        return BytesStorageMetadata()
+        return described.BytesStorageMetadata()
     size = value.size()
-    whole = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
-    return TensorStorageMetadata(TensorProperties(dtype=value.dtype), size, [whole])
+    whole = described.ChunkStorageMetadata(torch.Size([0] * len(size)), size)
+    return described.TensorStorageMetadata(described.TensorProperties(dtype=value.dtype), size, [whole])

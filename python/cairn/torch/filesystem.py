@@ -33,6 +33,7 @@ from torch.futures import Future
 
 from .. import Error, _engine
 from .._errors import error as make_error
+from .._url_files import UrlFiles, is_url
 from . import _convert, _objects, _places
 from ._tensors import as_planned
 
@@ -47,16 +48,6 @@ def done(value: Any) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(value)
     return future
-
-
-def is_local(storage: Any) -> bool:
-    """Whether the engine finds the place by its path, as soon as it needs it and in a step that all ranks share."""
-    return _places.local_path(storage.fs, storage.path) is not None
-
-
-def engine_path(storage: Any) -> str:
-    path: str = os.fspath(_places.local_path(storage.fs, storage.path) or storage.path)
-    return path
 
 
 def as_text(path: Any) -> Any:
@@ -75,8 +66,15 @@ def with_path_as_text(init: Any) -> Any:
     @functools.wraps(init)
     def __init__(self: Any, path: Any, *args: Any, **kwargs: Any) -> None:
         init(self, as_text(path), *args, **kwargs)
+        _find_url(self, path)
 
     return __init__
+
+
+def _find_url(storage: Any, path: Any) -> None:
+    """torch's classes make a path of whatever they are given."""
+    if is_url(path):
+        storage.fs, storage.path = UrlFiles(), path
 
 
 class _Results(list[WriteResult]):
@@ -85,7 +83,33 @@ class _Results(list[WriteResult]):
     attachment: bytes = b""
 
 
-class FileSystemWriter(_Writer):
+class _AtPath:
+    """What writer and reader share: where they are."""
+
+    fs: Any
+    path: Any
+
+    def why_open(self) -> str | None:
+        """Why the engine cannot do this on its own; None when it can."""
+        return None
+
+    def is_local(self) -> bool:
+        """Whether the engine finds the place by its path, as soon as it needs it and in a step that all ranks share."""
+        return _places.local_path(self.fs, self.path) is not None
+
+    def engine_path(self) -> str:
+        return str(os.fspath(_places.local_path(self.fs, self.path) or self.path))
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        super().reset(as_text(checkpoint_id))  # type: ignore[misc]
+        _find_url(self, checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return is_url(checkpoint_id) or bool(super().validate_checkpoint_id(checkpoint_id))  # type: ignore[misc]
+
+
+class FileSystemWriter(_AtPath, _Writer):
     """Writes a checkpoint into a directory, atomically: readers see the old one or the new one, whole.
 
     The arguments are torch's. `thread_count` is how many files a rank writes at once (1, the default, leaves
@@ -99,18 +123,11 @@ class FileSystemWriter(_Writer):
 
     # What the engine needs to do all by itself.
 
-    def why_open(self) -> str | None:
-        """Why the engine cannot write this checkpoint on its own; None when it can."""
-        return None
-
-    def engine_path(self) -> str:
-        return engine_path(self)
-
     def engine_options(self) -> _engine.SaveOptions:
         extensions = self.transforms.extensions
         known = type(self.transforms) is _StorageWriterTransforms and {ZStandard} >= set(map(type, extensions))
         return {
-            "files": None if is_local(self) else _engine.Files(self.fs, self.path, create=True),
+            "files": None if self.is_local() else _engine.Files(self.fs, self.path, create=True),
             "overwrite": self.overwrite,
             "durable": self.sync_files,
             "files_per_rank": self.thread_count if self.thread_count > 1 else 0,
@@ -122,7 +139,7 @@ class FileSystemWriter(_Writer):
     # The steps of a save, as torch's StorageWriter names them.
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        super().reset(as_text(checkpoint_id))
+        super().reset(checkpoint_id)
         self._role = self._engine_writer = None
 
     def begin(self, role: Any) -> None:
@@ -193,7 +210,7 @@ class FileSystemWriter(_Writer):
             self._engine_writer = None
 
 
-class FileSystemReader(_Reader):
+class FileSystemReader(_AtPath, _Reader):
     """Reads a checkpoint of a directory, torch's or cairn's: the bytes that are needed, in parallel, verified."""
 
     __init__ = with_path_as_text(_Reader.__init__)
@@ -201,15 +218,9 @@ class FileSystemReader(_Reader):
     _engine_reader: Any = None  # _engine.Reader, when it has read the metadata
     _begun: tuple[Any, Any] | None = None  # such a reader and what it knows, while a load is under way
 
-    def why_open(self) -> str | None:
-        return None
-
-    def engine_path(self) -> str:
-        return engine_path(self)
-
     def engine_options(self) -> _engine.LoadOptions:
         return {
-            "files": None if is_local(self) else self._files(),
+            "files": None if self.is_local() else self._files(),
             "transform": _engine.Transforms(self.transforms),
             "follow_links": not _objects.is_safe(),  # as torch does, unless the checkpoint is a stranger's
         }
@@ -241,7 +252,7 @@ class FileSystemReader(_Reader):
         self._begun = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        super().reset(as_text(checkpoint_id))
+        super().reset(checkpoint_id)
         self._engine_reader = self._begun = None
 
     def _opened(self, rank: int | None = None) -> tuple[Any, Any]:
