@@ -137,8 +137,8 @@ class FileSystem {
 
   // Whether each look and each read takes long, as over a network: few of them then, large and many at once.
   virtual bool is_far() const { return false; }
-  // For who reads what nobody is to change meanwhile: this folder with the names, sizes and versions that it
-  // has now, looked up once where each look takes long. nullptr where it does not. What is open()ed there and
+  // For who reads what nobody is to change meanwhile: this folder with the files that it has now, looked
+  // up once where each look takes long. nullptr where it does not. What is open()ed there and
   // has been replaced since is Error(kNotFound) when it is read.
   virtual std::shared_ptr<const FileSystem> as_of_now() const { return nullptr; }
 
