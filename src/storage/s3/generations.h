@@ -72,7 +72,7 @@ void replace_chained(Client& client, const std::string& key, Bytes bytes,
                      const std::optional<std::string>& expected);
 // N, and its records. Error(kNotFound).
 void remove_chained(Client& client, const std::string& key);
-// Brings N up to its newest generation, if that is allowed; never throws.
+// Brings N up to its newest generation and removes older records, if that is allowed; never throws.
 void mend(Client& client, const std::string& key, const Generation& newest) noexcept;
 
 // "N.cairn-commit.C.00000000000000000001"

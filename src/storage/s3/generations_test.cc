@@ -162,6 +162,20 @@ TEST_F(S3Generations, WhatADeadWriterCommittedIsReadAndMendedByTheNextReader) {
   EXPECT_EQ(theirs(), "second");
 }
 
+TEST_F(S3Generations, OlderRecordsOfADeadWriterAreRemovedByTheNextReader) {
+  create("first");
+  replace("second");
+  refuse("DeleteObject");  // it dies right before it
+  EXPECT_ANY_THROW(replace("third"));
+  EXPECT_EQ(theirs(), "third");
+  EXPECT_EQ(records().size(), 2U);
+  EXPECT_EQ(ours(), "third");
+  EXPECT_EQ(records().size(), 2U) << "who may not remove them can read";
+  server_.set_fault({});
+  EXPECT_EQ(ours(), "third");
+  EXPECT_EQ(records().size(), 1U);
+}
+
 TEST_F(S3Generations, WhatADeadWriterCommittedIsReplacedLikeAnything) {
   create("first");
   refuse("CopyObject");
