@@ -65,7 +65,9 @@ TEST_F(RankSets, MetadataThatIsTooLargeIsNotRead) {
     put_file(*files, name_beside(0, set), part_of_set(set, 1));
     faults->clear();
     EXPECT_EQ(code_of([&] { next_set(*files, files->list(), 1, {}, limits); }), ErrorCode::kLimit);
-    if (!of_all) EXPECT_EQ(code_of([&] { standing(limits); }), ErrorCode::kLimit);
+    if (!of_all) {
+      EXPECT_EQ(code_of([&] { standing(limits); }), ErrorCode::kLimit);
+    }
     for (const Faults::Call& call : faults->trace())
       EXPECT_FALSE(call.call == FileCall::kRead && call.name == name);
   }

@@ -98,7 +98,9 @@ TEST_F(Overwritten, ALoadGivesUpTheSixthTime) {
     const Error error = error_of([&] { load(state, path, {.group = &group, .planner = &planner}); });
     EXPECT_EQ(error.code(), ErrorCode::kConflict) << error.what();
     EXPECT_TRUE(mentions(error, path)) << error.what();
-    if (group.rank() == 1) EXPECT_EQ(done, 6);
+    if (group.rank() == 1) {
+      EXPECT_EQ(done, 6);
+    }
     ++told;
   });
   EXPECT_EQ(told, kLoaders);
