@@ -26,9 +26,6 @@ foreach(name ISAL LIBDEFLATE ZSTD LIBURING S3)
   if(name STREQUAL LIBDEFLATE AND TARGET cairn::ISAL)
     continue()  # for the same, and slower on short pieces
   endif()
-  if(name STREQUAL S3 AND CAIRN_STATIC)
-    continue()  # systems have no libcurl.a that stands for itself
-  endif()
   if(TARGET cairn::${name})
     list(APPEND CAIRN_LIBRARIES cairn::${name})
     list(APPEND CAIRN_FEATURES ${name})

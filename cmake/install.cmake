@@ -44,8 +44,7 @@ install(FILES ${PROJECT_BINARY_DIR}/cairnConfig.cmake ${PROJECT_BINARY_DIR}/cair
 set(cairn_pc_requires "")
 if(CAIRN_LIBRARY_TYPE STREQUAL "STATIC_LIBRARY")
   set(cairn_pc_requires "fmt zlib")
-  foreach(pair ISAL:libisal LIBDEFLATE:libdeflate ZSTD:libzstd LIBURING:liburing
-      "S3:libcurl libcrypto")
+  foreach(pair ISAL:libisal LIBDEFLATE:libdeflate ZSTD:libzstd LIBURING:liburing)
     string(REGEX MATCH "^[^:]+" feature "${pair}")
     string(REGEX MATCH "[^:]+$" package "${pair}")
     if(feature IN_LIST CAIRN_FEATURES)

@@ -16,7 +16,8 @@ cairn_optional(ISAL isa-l/crc.h isal)
 cairn_optional(LIBDEFLATE libdeflate.h deflate)
 cairn_optional(ZSTD zstd.h zstd)
 cairn_optional(LIBURING liburing.h uring)
-# Object stores need two libraries, and their tests a third.
+# Object stores are compiled with the headers of two libraries, which are loaded when they are needed; their tests are linked
+# with them.
 if(CAIRN_S3)
   cairn_optional(CURL curl/curl.h curl)
   cairn_optional(CRYPTO openssl/evp.h crypto)
@@ -27,10 +28,10 @@ if(TARGET cairn::CURL)
   string(REGEX REPLACE ".*\"([0-9.]+).*" "\\1" curl_version "${curl_version}")
 endif()
 if(TARGET cairn::CURL AND curl_version VERSION_LESS 7.85)
-  message(STATUS "Object stores need libcurl 7.85; this one is ${curl_version}")
+  message(STATUS "Object stores need the headers of libcurl 7.85; these are of ${curl_version}")
 elseif(TARGET cairn::CURL AND TARGET cairn::CRYPTO AND NOT TARGET cairn::S3)
   add_library(cairn::S3 INTERFACE IMPORTED)
   set_target_properties(cairn::S3 PROPERTIES
-    INTERFACE_LINK_LIBRARIES "cairn::CURL;cairn::CRYPTO"
+    INTERFACE_INCLUDE_DIRECTORIES "${CAIRN_CURL_INCLUDE};${CAIRN_CRYPTO_INCLUDE}"
     INTERFACE_COMPILE_DEFINITIONS CAIRN_HAVE_S3)
 endif()

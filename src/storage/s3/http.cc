@@ -1,12 +1,12 @@
 #include "storage/s3/http.h"
 
-#include <curl/curl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
 
 #include "cairn/error.h"
+#include "storage/s3/libraries.h"
 #include "storage/s3/per_process.h"
 #include "storage/s3/transfer.h"
 
@@ -18,11 +18,6 @@ using HttpClock = std::chrono::steady_clock;
 constexpr long kMostIdleConnections = 64;  // of one thread
 constexpr std::size_t kMostIdleEasies = 64;
 
-void begin_curl() {
-  static const CURLcode begun = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (begun != CURLE_OK) throw Error(ErrorCode::kInternal, "libcurl does not start");
-}
-
 }  // namespace
 
 // Handles that nobody uses at the moment. Connections, names that were looked up and TLS sessions are a multi
@@ -33,16 +28,16 @@ class HandlePool {
   HandlePool(const HandlePool&) = delete;
   HandlePool& operator=(const HandlePool&) = delete;
   ~HandlePool() {
-    for (CURL* easy : easies_) curl_easy_cleanup(easy);
-    for (CURLM* multi : multis_) curl_multi_cleanup(multi);
+    for (CURL* easy : easies_) curl().easy_cleanup(easy);
+    for (CURLM* multi : multis_) curl().multi_cleanup(multi);
   }
 
   CURLM* multi() {
     const std::lock_guard lock(mutex_);
     if (!multis_.empty()) return taken(multis_);
-    CURLM* const multi = curl_multi_init();
+    CURLM* const multi = curl().multi_init();
     if (multi == nullptr) throw Error(ErrorCode::kInternal, "libcurl gives no handle");
-    curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, kMostIdleConnections);
+    curl().multi_setopt(multi, CURLMOPT_MAXCONNECTS, kMostIdleConnections);
     return multi;
   }
   CURL* easy(const HttpOptions& options) {
@@ -56,7 +51,7 @@ class HandlePool {
   void give_back_easy(CURL* easy) {
     const std::lock_guard lock(mutex_);
     if (easies_.size() < kMostIdleEasies) return easies_.push_back(easy);
-    curl_easy_cleanup(easy);
+    curl().easy_cleanup(easy);
   }
 
  private:
@@ -84,7 +79,7 @@ struct Http::State {
 };
 
 Http::Http(const HttpOptions& options) {
-  begin_curl();
+  (void)curl(), (void)crypto();  // whoever has none of them hears it at once
   state_ = std::make_unique<State>(options);
 }
 
@@ -105,7 +100,7 @@ struct Transfers::State {
     std::unique_ptr<Transfer> out = std::move(*at);
     transfers.erase(at);
     if (CURL* const easy = out->release()) {
-      curl_multi_remove_handle(multi, easy);
+      curl().multi_remove_handle(multi, easy);
       pool.give_back_easy(easy);
     }
     return out;
@@ -116,18 +111,18 @@ struct Transfers::State {
       if (transfer->begun() || transfer->not_before() > now) continue;
       CURL* const easy = pool.easy(options);
       transfer->take(easy, now);
-      if (curl_multi_add_handle(multi, easy) != CURLM_OK)
+      if (curl().multi_add_handle(multi, easy) != CURLM_OK)
         throw Error(ErrorCode::kInternal, "libcurl does not take a request");
     }
   }
 
   Exchange* one_that_ended() {
     int left = 0;
-    while (const CURLMsg* message = curl_multi_info_read(multi, &left)) {
+    while (const CURLMsg* message = curl().multi_info_read(multi, &left)) {
       if (message->msg != CURLMSG_DONE) continue;
       const CURLcode code = message->data.result;  // the message is gone with its handle
       Transfer* transfer = nullptr;
-      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+      curl().easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
       const auto out = taken_out(transfer);
       out->end(code);
       return &out->exchange();
@@ -193,14 +188,14 @@ Exchange* Transfers::next(std::chrono::steady_clock::time_point until) {
     if (s.transfers.empty()) return nullptr;
     s.begin_those_due(HttpClock::now());
     int running = 0;
-    if (const CURLMcode code = curl_multi_perform(s.multi, &running); code != CURLM_OK)
-      throw Error(ErrorCode::kInternal, std::string("libcurl does not go on: ") + curl_multi_strerror(code));
+    if (const CURLMcode code = curl().multi_perform(s.multi, &running); code != CURLM_OK)
+      throw Error(ErrorCode::kInternal, std::string("libcurl does not go on: ") + curl().multi_strerror(code));
     if (Exchange* const ended = s.one_that_ended()) return ended;
     const auto now = HttpClock::now();
     if (Exchange* const late = s.one_that_is_late(now)) return late;
     if (now >= until) return nullptr;
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(s.next_event(until) - now);
-    curl_multi_poll(s.multi, nullptr, 0, static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 60'000)),
+    curl().multi_poll(s.multi, nullptr, 0, static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 60'000)),
                     nullptr);
   }
 }

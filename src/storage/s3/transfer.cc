@@ -22,9 +22,21 @@ constexpr std::uint64_t kLeastToAskFirst = 1 << 20;
 constexpr int kExpectationFailed = 417;
 
 template <class Value> void set(CURL* easy, CURLoption option, Value value) {
-  if (const CURLcode code = curl_easy_setopt(easy, option, value); code != CURLE_OK)
+  if (const CURLcode code = curl().easy_setopt(easy, option, value); code != CURLE_OK)
     throw Error(ErrorCode::kInternal,
-                "libcurl does not take option " + std::to_string(option) + ": " + curl_easy_strerror(code));
+                "libcurl does not take option " + std::to_string(option) + ": " + curl().easy_strerror(code));
+}
+
+// libcurl 7.85 calls the options otherwise than those before it.
+void allow_http_alone(CURL* easy) {
+  constexpr auto kProtocols = static_cast<CURLoption>(181), kAfterRedirects = static_cast<CURLoption>(182);
+  constexpr long kHttpAndHttps = 3;
+  if (curl().easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK) {
+    set(easy, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  } else {
+    set(easy, kProtocols, kHttpAndHttps);
+    set(easy, kAfterRedirects, kHttpAndHttps);
+  }
 }
 
 // A line break in a value would begin a header, or a body, of somebody else's choice.
@@ -49,14 +61,13 @@ bool is_untrusted(CURLcode code) {
 }  // namespace
 
 CURL* new_easy(const HttpOptions& options) {
-  CURL* const easy = curl_easy_init();
+  CURL* const easy = curl().easy_init();
   if (easy == nullptr) throw Error(ErrorCode::kInternal, "libcurl gives no handle");
   try {
     set(easy, CURLOPT_UPLOAD_BUFFERSIZE, kSendBuffer);
     set(easy, CURLOPT_BUFFERSIZE, kReceiveBuffer);
     set(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-    set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    set(easy, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    allow_http_alone(easy);
     set(easy, CURLOPT_MAXREDIRS, 5L);
     set(easy, CURLOPT_PATH_AS_IS, 1L);
     set(easy, CURLOPT_TCP_NODELAY, 1L);
@@ -72,7 +83,7 @@ CURL* new_easy(const HttpOptions& options) {
     set(easy, CURLOPT_HEADERFUNCTION, &Transfer::on_header);
     set(easy, CURLOPT_PREREQFUNCTION, &Transfer::on_request);
   } catch (...) {
-    curl_easy_cleanup(easy);
+    curl().easy_cleanup(easy);
     throw;
   }
   return easy;
@@ -86,7 +97,7 @@ Transfer::Transfer(Exchange& exchange, Clock::time_point not_before)
   exchange.received = 0;
   for (const auto& piece : exchange.body) body_size_ += piece.size();
   const auto add = [this](const std::string& line) {
-    curl_slist* const longer = curl_slist_append(headers_.get(), line.c_str());
+    curl_slist* const longer = curl().slist_append(headers_.get(), line.c_str());
     if (longer == nullptr) throw std::bad_alloc();
     (void)headers_.release();
     headers_.reset(longer);
@@ -127,8 +138,8 @@ void Transfer::take(CURL* easy, Clock::time_point now) {
 CURL* Transfer::release() {
   CURL* const easy = std::exchange(easy_, nullptr);
   if (easy == nullptr) return nullptr;
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, nullptr);
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, nullptr);
+  curl().easy_setopt(easy, CURLOPT_HTTPHEADER, nullptr);
+  curl().easy_setopt(easy, CURLOPT_ERRORBUFFER, nullptr);
   return easy;
 }
 
@@ -237,8 +248,8 @@ int Transfer::on_request(void* self, char* /*to*/, char* /*from*/, int /*to_port
 bool Transfer::silent_since(Clock::time_point now, std::chrono::milliseconds silence) {
   curl_off_t up = 0;
   curl_off_t down = 0;
-  curl_easy_getinfo(easy_, CURLINFO_SIZE_UPLOAD_T, &up);
-  curl_easy_getinfo(easy_, CURLINFO_SIZE_DOWNLOAD_T, &down);
+  curl().easy_getinfo(easy_, CURLINFO_SIZE_UPLOAD_T, &up);
+  curl().easy_getinfo(easy_, CURLINFO_SIZE_DOWNLOAD_T, &down);
   const auto moved =
       static_cast<std::uint64_t>(up + down) + header_bytes_ + static_cast<std::uint64_t>(requests_);
   if (moved != moved_ || requests_ == 0) {  // while it connects, the timeout of that counts
@@ -262,7 +273,7 @@ void Transfer::end(CURLcode code) {
   // How libcurl calls one header that never ends.
   if (requests_ > 0 && code == CURLE_OUT_OF_MEMORY)
     return end(Outcome::kTooLong, "the answer's header never ends");
-  const std::string_view why = error_[0] != '\0' ? error_.data() : curl_easy_strerror(code);
+  const std::string_view why = error_[0] != '\0' ? error_.data() : curl().easy_strerror(code);
   if (is_untrusted(code)) return end(Outcome::kUntrusted, why);
   end(requests_ > 0 ? Outcome::kBroken : Outcome::kUnreachable, why);
 }

@@ -1,7 +1,6 @@
 // One request on one of libcurl's easy handles: what the handle is told, and what it calls back.
 #pragma once
 
-#include <curl/curl.h>
 
 #include <array>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "storage/s3/http.h"
+#include "storage/s3/libraries.h"
 
 namespace cairn::s3 {
 
@@ -57,7 +57,7 @@ class Transfer {
   friend CURL* new_easy(const HttpOptions& options);
 
   struct FreeList {
-    void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+    void operator()(curl_slist* list) const { curl().slist_free_all(list); }
   };
 
   Exchange& exchange_;
