@@ -143,7 +143,7 @@ std::string_view base_name(std::string_view path) { return path.substr(path.rfin
 
 std::unique_ptr<StoredCheckpoint> open_place(const Place& place, const Limits& limits,
                                              const std::shared_ptr<SourceChecks>& checks) {
-  if (place.is_folder() || is_metadata_name(place.name)) 
+  if (place.is_folder() || is_metadata_name(place.name))
     return open_folder(seen_now(place.files), limits, checks);
   return open_single_file(*place.files, place.name, limits, checks);
 }

@@ -14,8 +14,8 @@
 namespace cairn {
 namespace {
 
-constexpr std::uint64_t kLargeInMemory = 1 << 20;  // smaller items are not worth asking for memory
-constexpr std::uint64_t kLeastCache = 8;           // blocks
+constexpr std::uint64_t kLargeInMemory = 1 << 20;        // smaller items are not worth asking for memory
+constexpr std::uint64_t kLeastCache = 8;                 // blocks
 constexpr std::uint64_t kFarBlock = 4 * kManifestBlock;  // each takes a request
 
 void check_crc(ByteSpan storage, std::uint32_t expected, std::uint64_t offset) {
@@ -114,9 +114,8 @@ const ItemReader::OpenFile& ItemReader::opened(std::uint32_t file) {
           .in_file(source->name());
     }
     open.source = std::make_shared<PlannedSource>(source, work.plan, cache_, tally_);
-    open.of_small = source->is_far()
-                        ? std::make_shared<PlannedSource>(source, work.plan, far_cache_, tally_)
-                        : open.source;
+    open.of_small = source->is_far() ? std::make_shared<PlannedSource>(source, work.plan, far_cache_, tally_)
+                                     : open.source;
   }
   return open;
 }

@@ -51,7 +51,7 @@ class ItemReader {
     std::mutex mutex;
     std::shared_ptr<const PlannedSource> source;
     std::shared_ptr<const PlannedSource> of_small;  // reads more at once where the file is far
-    std::atomic<std::size_t> units = 0;  // still to be done
+    std::atomic<std::size_t> units = 0;             // still to be done
   };
   struct LargeRead;
 

@@ -48,8 +48,7 @@ class PlannedBlocks : public testing::Test {
   }
 
   static constexpr std::uint64_t kBlocks = 10;
-  std::shared_ptr<BlockSource> file_ =
-      std::make_shared<BlockSource>((kBlocks - 1) * kManifestBlock + 5000);
+  std::shared_ptr<BlockSource> file_ = std::make_shared<BlockSource>((kBlocks - 1) * kManifestBlock + 5000);
   ReadTally tally_;
   std::vector<std::uint32_t> crcs_;
   PlannedFile plan_{.whole_blocks = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};

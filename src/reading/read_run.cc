@@ -12,10 +12,10 @@
 namespace cairn {
 namespace {
 
-constexpr std::uint64_t kThreadBytes = 10 << 20;  // kReadBuffer, and a block or two
+constexpr std::uint64_t kThreadBytes = 10 << 20;    // kReadBuffer, and a block or two
 constexpr std::uint64_t kFarThreadBytes = 2 << 20;  // what they read for each other is in one cache
 constexpr int kMostThreads = 16;
-constexpr int kFarThreads = 64;  // they wait
+constexpr int kFarThreads = 64;   // they wait
 constexpr int kLeastThreads = 8;  // more than cores may be: they wait for the disk
 
 // Runs the units of a load on several threads. Ends with the first failure.

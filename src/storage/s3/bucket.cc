@@ -76,8 +76,7 @@ void Bucket::give_back(const std::string& lock) {
 namespace {
 
 // Kept as long as the process: its connections, and what was found out about the store.
-std::shared_ptr<Bucket> kept(const std::string& place,
-                             const std::function<std::shared_ptr<Bucket>()>& make) {
+std::shared_ptr<Bucket> kept(const std::string& place, const std::function<std::shared_ptr<Bucket>()>& make) {
   static std::mutex mutex;
   static auto& buckets = *new std::map<std::string, std::shared_ptr<Bucket>>;
   const std::lock_guard lock(mutex);
@@ -97,16 +96,16 @@ std::shared_ptr<Bucket> bucket_named(const std::string& name) {
   for (const char* variable :
        {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
     who += surroundings.variable(variable).value_or("") + "\n";
-  const std::string place =
-      fmt::format("{}\n{}\n{}\n{}{}{}{}\n{}\n{:016x}", name, said.endpoint, said.region, said.path_style,
-                  said.unsigned_requests, said.requester_pays, said.content_md5, said.ca_bundle,
-                  xxh3_64(as_bytes(who)));
+  const std::string place = fmt::format("{}\n{}\n{}\n{}{}{}{}\n{}\n{:016x}", name, said.endpoint, said.region,
+                                        said.path_style, said.unsigned_requests, said.requester_pays,
+                                        said.content_md5, said.ca_bundle, xxh3_64(as_bytes(who)));
   return kept(place, [&] { return std::make_shared<Bucket>(name, std::move(options), surroundings); });
 }
 
 std::shared_ptr<Bucket> web_server(const std::string& endpoint) {
   const Surroundings surroundings = of_this_process();
-  Settings settings{.endpoint = endpoint, .own_endpoint = true, .path_style = true, .unsigned_requests = true};
+  Settings settings{
+      .endpoint = endpoint, .own_endpoint = true, .path_style = true, .unsigned_requests = true};
   settings.ca_bundle = said(surroundings, "AWS_CA_BUNDLE").value_or("");
   return kept(endpoint + "\n" + settings.ca_bundle, [&] {
     return std::make_shared<Bucket>("", ClientOptions{.settings = settings}, surroundings);

@@ -106,7 +106,7 @@ std::string hex(ByteSpan bytes) {
 std::string base64(ByteSpan bytes) {
   std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // OpenSSL ends it with a NUL
   const int length = crypto().encode_block(reinterpret_cast<unsigned char*>(text.data()), octets(bytes),
-                                     static_cast<int>(bytes.size()));
+                                           static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(length));
   return text;
 }
@@ -114,27 +114,28 @@ std::string base64(ByteSpan bytes) {
 Sha256 sha256(ByteSpan bytes) {
   Sha256 sum;
   if (crypto().digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(sum.data()), nullptr,
-                 crypto().sha256(), nullptr) != 1)
+                      crypto().sha256(), nullptr) != 1)
     throw Error(ErrorCode::kInternal, "OpenSSL computes no SHA-256");
   return sum;
 }
 
 Sha256 hmac_sha256(ByteSpan key, std::string_view text) {
   Sha256 sum;
-  if (crypto().hmac(crypto().sha256(), key.data(), static_cast<int>(key.size()), octets(as_bytes(text)), text.size(),
-           reinterpret_cast<unsigned char*>(sum.data()), nullptr) == nullptr)
+  if (crypto().hmac(crypto().sha256(), key.data(), static_cast<int>(key.size()), octets(as_bytes(text)),
+                    text.size(), reinterpret_cast<unsigned char*>(sum.data()), nullptr) == nullptr)
     throw Error(ErrorCode::kInternal, "OpenSSL computes no HMAC");
   return sum;
 }
 
 std::string md5_base64(std::span<const ByteSpan> pieces) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(crypto().context_new(),
-                                                                           crypto().context_free);
+                                                                        crypto().context_free);
   std::array<std::byte, 16> sum;
   bool good = context != nullptr && crypto().digest_init(context.get(), crypto().md5(), nullptr) == 1;
   for (const ByteSpan piece : pieces)
     good = good && crypto().digest_update(context.get(), piece.data(), piece.size()) == 1;
-  if (!good || crypto().digest_final(context.get(), reinterpret_cast<unsigned char*>(sum.data()), nullptr) != 1)
+  if (!good ||
+      crypto().digest_final(context.get(), reinterpret_cast<unsigned char*>(sum.data()), nullptr) != 1)
     throw Error(ErrorCode::kUnsupported, "this machine's OpenSSL computes no MD5, which Content-MD5 needs");
   return base64(sum);
 }

@@ -195,7 +195,8 @@ void remove_chained(Client& client, const std::string& key) {
 
 void mend(Client& client, const std::string& key, const Generation& newest) noexcept {
   try {
-    if (newest.lags || newest.records.size() > 1) finish(client, key, newest.chain, newest.number, newest.records);
+    if (newest.lags || newest.records.size() > 1)
+      finish(client, key, newest.chain, newest.number, newest.records);
   } catch (...) {
     // It may not be allowed. What was read is right all the same.
   }

@@ -189,14 +189,15 @@ Exchange* Transfers::next(std::chrono::steady_clock::time_point until) {
     s.begin_those_due(HttpClock::now());
     int running = 0;
     if (const CURLMcode code = curl().multi_perform(s.multi, &running); code != CURLM_OK)
-      throw Error(ErrorCode::kInternal, std::string("libcurl does not go on: ") + curl().multi_strerror(code));
+      throw Error(ErrorCode::kInternal,
+                  std::string("libcurl does not go on: ") + curl().multi_strerror(code));
     if (Exchange* const ended = s.one_that_ended()) return ended;
     const auto now = HttpClock::now();
     if (Exchange* const late = s.one_that_is_late(now)) return late;
     if (now >= until) return nullptr;
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(s.next_event(until) - now);
-    curl().multi_poll(s.multi, nullptr, 0, static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 60'000)),
-                    nullptr);
+    curl().multi_poll(s.multi, nullptr, 0,
+                      static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 60'000)), nullptr);
   }
 }
 

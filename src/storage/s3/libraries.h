@@ -1,5 +1,5 @@
-// libcurl and OpenSSL's libcrypto, loaded when a bucket is first spoken to: who has none, and the wheel, which stands on
-// nothing but the C library, do without them until then.
+// libcurl and OpenSSL's libcrypto, loaded when a bucket is first spoken to: who has none, and the wheel,
+// which stands on nothing but the C library, do without them until then.
 //
 //   CURL* easy = curl().easy_init();
 #pragma once

@@ -69,9 +69,9 @@ struct Part {
   std::string etag;  // after it was sent
 };
 void put_parts(Client& client, const std::string& key, const std::string& upload, std::span<Part> parts);
-// Where the answer leaves it open what happened, looks at the object, at its size and at the token that was in
-// its upload's metadata. With
-// `only_new`: false when there is an object already, where the server takes conditions here; many do not.
+// Where the answer leaves it open what happened, looks at the object, at its size and at the token that was
+// in its upload's metadata. With `only_new`: false when there is an object already, where the server takes
+// conditions here; many do not.
 bool complete_upload(Client& client, const std::string& key, const std::string& upload,
                      const std::map<int, std::string>& etags, std::uint64_t size, const std::string& token,
                      bool only_new);

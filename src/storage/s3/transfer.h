@@ -1,7 +1,6 @@
 // One request on one of libcurl's easy handles: what the handle is told, and what it calls back.
 #pragma once
 
-
 #include <array>
 #include <chrono>
 #include <cstddef>

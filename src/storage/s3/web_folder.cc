@@ -101,9 +101,7 @@ struct Address {
 
 Address address_of(std::string_view scheme, const std::string& rest) {
   const std::string url = fmt::format("{}://{}", scheme, rest);
-  const auto refuse = [&](const char* why) {
-    throw Error(ErrorCode::kInvalidArgument, why).in_file(url);
-  };
+  const auto refuse = [&](const char* why) { throw Error(ErrorCode::kInvalidArgument, why).in_file(url); };
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   const std::string host = rest.substr(0, slash);
   if (host.empty()) refuse("a URL names a server: https://host/run/step-1000");

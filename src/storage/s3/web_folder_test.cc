@@ -94,7 +94,8 @@ TEST_F(WebFolder, AServerThatKnowsNoRangesIsAnError) {
 }
 
 TEST_F(WebFolder, UrlsThatMakeNoSenseAreRefused) {
-  for (const char* bad : {"https://", "http:///x", "https://host/a?b=c", "https://me:secret@host/a", "http://host/../a"})
+  for (const char* bad :
+       {"https://", "http:///x", "https://host/a?b=c", "https://me:secret@host/a", "http://host/../a"})
     EXPECT_EQ(code_of([&] { file_system_of(bad); }), ErrorCode::kInvalidArgument) << bad;
 }
 

@@ -184,7 +184,8 @@ class PartedObject {
     const std::lock_guard lock(mutex_);
     note(parts);
     for (Full& one : full)
-      if (one.block != nullptr && one.part.bytes.front().size() == cuts_.at(0).end) spare_ = std::move(one.block);
+      if (one.block != nullptr && one.part.bytes.front().size() == cuts_.at(0).end)
+        spare_ = std::move(one.block);
   }
 
   // Memory that was used before has all its pages.
