@@ -37,7 +37,7 @@ s3-demo: servers  ## the same in a bucket of a server on loopback
 	@tools/s3_demo.sh
 
 test-s3: servers  ## object stores, which are not part of the build yet: on servers of our own and on Ceph's gateway
-	@tools/build.sh s3 $(JOBS) cairn_cli cairn_python s3_server s3_trial s3_kills sign_requests storage_test upkeep_test
+	@tools/build.sh s3 $(JOBS) cairn_cli cairn_python s3_server s3_trial s3_kills sign_requests storage_test upkeep_test replay_s3_xml
 	@ctest --test-dir build/s3 --output-on-failure -j $(JOBS) -R 'S3|s3|Gc'
 	@CAIRN_BUILD=build/s3 PYTHONPATH=build/s3/python $(PYTHON) -m pytest tests/s3 -n $(JOBS) --dist loadfile
 
