@@ -59,9 +59,10 @@ def test_every_format_goes_to_a_bucket_and_comes_back(place: Place, name: str) -
     place.ok("verify", there)
     place.ok("convert", there, back)
     ours, wanted = cairn.open(back), cairn.open(place.local(5, mib=9))
-    assert {each.name for each in ours.tensors()} == {each.name for each in wanted.tensors()}
-    for each in wanted.tensors():
-        assert ours[each.name][...].tobytes() == wanted[each.name][...].tobytes()
+    names = {each["name"] for each in wanted.tensors()}
+    assert {each["name"] for each in ours.tensors()} == names
+    for name in names:
+        assert ours[name][...].tobytes() == wanted[name][...].tobytes()
 
 
 def test_a_checkpoint_goes_from_one_bucket_to_another(place: Place, radosgw: Radosgw) -> None:
@@ -331,7 +332,7 @@ def test_errors_say_what_to_do_and_no_secret(place: Place) -> None:
         assert wanted in said and "s3://" in said
         assert secret not in said and place.env["AWS_SECRET_ACCESS_KEY"] not in said
         told = json.loads(place.run("ls", url, "--json", **env).stdout)["error"]
-        assert told["message"] in said and secret not in json.dumps(told)
+        assert wanted in json.dumps(told) and secret not in json.dumps(told)
 
 
 def test_odd_names_are_keys_like_others(place: Place) -> None:

