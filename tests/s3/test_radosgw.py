@@ -332,7 +332,7 @@ def test_errors_say_what_to_do_and_no_secret(place: Place) -> None:
         assert wanted in said and "s3://" in said
         assert secret not in said and place.env["AWS_SECRET_ACCESS_KEY"] not in said
         told = json.loads(place.run("ls", url, "--json", **env).stdout)["error"]
-        assert wanted in json.dumps(told) and secret not in json.dumps(told)
+        assert wanted.strip("()") in json.dumps(told) and secret not in json.dumps(told)
 
 
 def test_odd_names_are_keys_like_others(place: Place) -> None:
