@@ -17,7 +17,7 @@
 namespace cairn::s3 {
 namespace {
 
-// Something in it says that a folder is a checkpoint.
+// What says that a folder is a checkpoint, and of which files.
 constexpr std::array kTelling = {".metadata", "model.safetensors.index.json"};
 
 struct Found {
@@ -49,7 +49,14 @@ class WebFolder final : public FileSystem {
     if (const auto found = find(name)) return FileEntry{std::string(name), found->size};
     return std::nullopt;
   }
-  std::vector<FileEntry> entries(std::string_view) const override { return {}; }
+  // Of what is there, that which tells what else there is.
+  std::vector<FileEntry> entries(std::string_view folder) const override {
+    std::vector<FileEntry> found;
+    if (!folder.empty()) return found;
+    for (const char* name : kTelling)
+      if (auto entry = stat(name)) found.push_back(std::move(*entry));
+    return found;
+  }
   std::unique_ptr<FileSystem> enter(std::string_view folder, bool create) const override {
     check_file_name(folder);
     if (create) refuse();

@@ -4,7 +4,9 @@
 #include "base/bytes.h"
 #include "base/source.h"
 #include "cairn/cairn.h"
+#include "cairn/convert.h"
 #include "cairn/storage.h"
+#include "cairn/verify.h"
 #include "storage/s3/file_system.h"
 #include "testing/errors.h"
 #include "testing/s3_bucket.h"
@@ -45,6 +47,27 @@ TEST_F(WebFolder, ACheckpointIsLoadedAndShown) {
   const auto checkpoint = Checkpoint::open(url("run/"));
   EXPECT_EQ(checkpoint->tensors().size(), 1U);
   for (const FileSummary& file : checkpoint->files()) EXPECT_TRUE(file.size.has_value()) << file.name;
+}
+
+TEST_F(WebFolder, ACheckpointIsVerifiedAndConverted) {
+  save_there("run");
+  const VerifyReport report = verify(url("run"));
+  EXPECT_TRUE(report.ok());
+  EXPECT_GT(report.bytes_checked, 4000U);
+  convert(url("run"), "memory://web-folder/converted");
+  EXPECT_TRUE(verify("memory://web-folder/converted").ok());
+  convert(url("run"), "memory://web-folder/hf", {.to = Format::kHuggingFace, .skip_objects = true});
+  const auto files = file_system_of("memory://web-folder/hf");
+  for (const FileEntry& entry : files->list())
+    server_.put("hf/" + entry.name, read_all(*files->open(entry.name)));
+  EXPECT_EQ(Checkpoint::open(url("hf"))->tensors().size(), 1U);
+  for (const std::string& key : server_.keys()) {
+    if (!key.ends_with(".distcp")) continue;
+    std::string bytes = server_.objects().at(key).bytes;
+    bytes[bytes.size() / 2] ^= 1;
+    server_.put(key, bytes);
+  }
+  EXPECT_FALSE(verify(url("run")).ok());
 }
 
 TEST_F(WebFolder, AFileIsRead) {
