@@ -44,6 +44,35 @@ bool is_utf8_beyond_ascii(std::string_view text) {
   return true;
 }
 
+std::string latin1_to_utf8(std::string_view bytes) {
+  std::string utf8(2 * bytes.size(), '\0');
+  char* to = utf8.data();
+  for (const char c : bytes) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u >= 0x80) *to++ = static_cast<char>(0xC0U | u >> 6U);
+    *to++ = static_cast<char>(u < 0x80 ? u : 0x80U | (u & 0x3FU));
+  }
+  utf8.resize(static_cast<std::size_t>(to - utf8.data()));
+  return utf8;
+}
+
+std::optional<std::string> utf8_to_latin1(std::string_view utf8) {
+  std::string bytes(utf8.size(), '\0');
+  char* to = bytes.data();
+  for (const char* from = utf8.data(); from != utf8.data() + utf8.size();) {
+    const auto c = static_cast<unsigned char>(*from++);
+    if (c < 0x80) {
+      *to++ = static_cast<char>(c);
+    } else if ((c == 0xC2 || c == 0xC3) && from != utf8.data() + utf8.size()) {
+      *to++ = static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(*from++) & 0x3FU));
+    } else {
+      return std::nullopt;
+    }
+  }
+  bytes.resize(static_cast<std::size_t>(to - bytes.data()));
+  return bytes;
+}
+
 std::string to_utf8(std::string_view text) {
   std::string valid;
   while (!text.empty()) {

@@ -1,8 +1,9 @@
-// Is this valid UTF-8? And what is left of it that is.
+// Is this valid UTF-8? What is left of it that is, and what Latin-1 it stands for.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,5 +26,10 @@ inline bool is_utf8(std::string_view text) {
 
 // The text with U+FFFD in the place of each byte that belongs to no character.
 std::string to_utf8(std::string_view text);
+
+// Bytes as the characters of their numbers, as Python's "latin1" has it.
+std::string latin1_to_utf8(std::string_view bytes);
+// nullopt when there are other characters in it.
+std::optional<std::string> utf8_to_latin1(std::string_view utf8);
 
 }  // namespace cairn

@@ -31,5 +31,16 @@ TEST(Utf8, BytesOfNoCharacterAreReplaced) {
   EXPECT_EQ(to_utf8("x\xff/\xc3"), "x\xef\xbf\xbd/\xef\xbf\xbd");
 }
 
+TEST(Utf8, EveryByteIsACharacterOfLatin1) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+  EXPECT_EQ(latin1_to_utf8("a\xff\x80"), "a\xc3\xbf\xc2\x80");
+  EXPECT_EQ(latin1_to_utf8(""), "");
+  EXPECT_TRUE(is_utf8(latin1_to_utf8(all)));
+  EXPECT_EQ(utf8_to_latin1(latin1_to_utf8(all)), all);
+  for (const char* other : {"\xc4\x80", "a\xe2\x82\xac", "\xc3", "\x80"})
+    EXPECT_FALSE(utf8_to_latin1(other)) << testing::PrintToString(other);
+}
+
 }  // namespace
 }  // namespace cairn

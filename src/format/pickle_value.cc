@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/utf8.h"
 #include "cairn/error.h"
 #include "format/pickle.h"
 #include "format/pickle_survey.h"
@@ -326,19 +327,7 @@ std::optional<std::string> bytes_of_call(const Graph& graph, Ref object) {
   if (!graph.is_global(callable, "_codecs", "encode") || graph.size(args) != 2 ||
       graph.item(args, 0).kind() != Kind::kString)
     return std::nullopt;
-  const std::string_view utf8 = graph.text(graph.item(args, 0));
-  std::string bytes;
-  for (std::size_t i = 0; i < utf8.size(); ++i) {
-    const auto c = static_cast<unsigned char>(utf8[i]);
-    if (c < 0x80) {
-      bytes.push_back(static_cast<char>(c));
-    } else if ((c == 0xC2 || c == 0xC3) && i + 1 < utf8.size()) {
-      bytes.push_back(static_cast<char>((c & 3U) << 6U | (static_cast<unsigned char>(utf8[++i]) & 0x3FU)));
-    } else {
-      return std::nullopt;
-    }
-  }
-  return bytes;
+  return utf8_to_latin1(graph.text(graph.item(args, 0)));
 }
 
 Value to_value(const Graph& graph, Ref ref, const LeafReader& leaf, Budget& budget, const Limits& limits) {

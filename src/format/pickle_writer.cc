@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "base/utf8.h"
 #include "cairn/error.h"
 #include "format/pickle_ops.h"
 #include "state/nesting.h"
@@ -105,18 +106,8 @@ void Writer::bytes(std::string_view data) {
     buffer_.append(data);
     return;
   }
-  std::string utf8;
-  for (const char c : data) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x80) {
-      utf8.push_back(c);
-    } else {
-      utf8.push_back(static_cast<char>(0xC0U | u >> 6U));
-      utf8.push_back(static_cast<char>(0x80U | (u & 0x3FU)));
-    }
-  }
   global("_codecs", "encode");
-  string(utf8);
+  string(latin1_to_utf8(data));
   string("latin1");  // not shared: an opaque object that was read and written again is the same bytes
   tuple(2);
   reduce();
