@@ -1,7 +1,7 @@
-"""A bug, planted: the trials linked with sources to which a patch was applied.
+"""A bug, planted: the trials linked with a source to which a patch was applied.
 
-Only what the patch changes is compiled again: the file, or the batch of files that it is compiled with (unity builds),
-in place of the same object of the trials; or of the library, from which the trials take what has no points.
+Only what the patch changes is compiled again, and linked before everything else: of two definitions the linker is told to
+take the first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from programs import ROOT, TRIALS
 
 WORKPLACE = TRIALS.parent  # where ninja works
-LIBRARY = "CMakeFiles/cairn"  # what its objects' names begin with there
 
 
 class Planted:
@@ -26,49 +25,32 @@ class Planted:
         shutil.copytree(ROOT / "src", self._directory / "src")
         _run(["git", "apply", "--unsafe-paths", f"--directory={self._directory}", patch], cwd="/")
         changed = re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(), re.MULTILINE)
-        entries = {str(_output(entry)): entry for entry in (_compiles(ROOT / name) for name in changed)}
-        self._objects = {output: self._compile(entry, changed) for output, entry in entries.items()}
+        self._objects = [self._compile(name) for name in changed]
 
     def link(self, program: str) -> Path:
         """The folder in which `program` now is, with the bug in it."""
         commands = _run(["ninja", "-C", WORKPLACE, "-t", "commands", f"tests/{program}"]).splitlines()
-        words = commands[-1]
-        built = {**self._objects, f"-o tests/{program}": f"-o {self._directory / program}"}  # in this order
-        for before, after in built.items():
-            if before.startswith(LIBRARY):  # whoever comes before the library is taken
-                words = words.replace(f" -o tests/{program} ", f" {after} -o tests/{program} ")
-                continue
-            assert f" {before} " in words, f"{before}: {words}"
-            words = words.replace(f" {before} ", f" {after} ")
-        _run(["sh", "-c", words], cwd=WORKPLACE)
+        objects = " ".join(shlex.quote(str(path)) for path in self._objects)
+        line, links = re.subn(r" (\S+\.o) ", rf" -Wl,-z,muldefs {objects} \1 ", commands[-1], count=1)
+        line, named = re.subn(rf" -o tests/{program} ", f" -o {shlex.quote(str(self._directory / program))} ", line)
+        assert (links, named) == (1, 1), line
+        _run(["sh", "-c", line], cwd=WORKPLACE)
         return self._directory
 
-    def _compile(self, entry: dict[str, str], changed: list[str]) -> Path:
-        """One object, with the changed sources."""
-        source = Path(entry["file"])
-        text = source.read_text() if source.is_relative_to(WORKPLACE) else f'#include "{source}"\n'
-        for name in changed:
-            text = text.replace(str(ROOT / name), str(self._directory / name))
-        batch = self._directory / source.name
-        batch.write_text(text)
-        built = self._directory / Path(entry["output"]).name
-        words = [*shlex.split(entry["command"]), "-O0"]  # the last one counts; harnesses take seconds, compilers more
+    def _compile(self, name: str) -> Path:
+        entry = _compiles(ROOT / name)
+        built = (self._directory / name).with_suffix(".o")
+        words = shlex.split(entry["command"])
         words[words.index("-o") + 1] = str(built)
-        words[words.index("-c") + 1] = str(batch)
+        words[words.index("-c") + 1] = str(self._directory / name)
         _run(words, cwd=entry["directory"])
         return built
 
 
-def _output(entry: dict[str, str]) -> Path:
-    """As links name it: relative to where ninja works."""
-    return Path(entry["directory"], entry["output"]).relative_to(WORKPLACE)
-
-
 def _compiles(source: Path) -> dict[str, str]:
-    """The entry of the compilation database by which the trials get a source."""
+    """The entry of the compilation database by which the trials get a source: their own, or the library's."""
     entries = json.loads((WORKPLACE / "compile_commands.json").read_text())
-    own = [entry for entry in entries if "/cairn_trial.dir/" in entry["output"]]
-    for entry in [*own, *(entry for entry in entries if str(_output(entry)).startswith(LIBRARY))]:
+    for entry in sorted(entries, key=lambda entry: "/cairn_trial.dir/" not in entry["output"]):
         file = Path(entry["file"])
         if file == source or (file.is_relative_to(WORKPLACE) and str(source) in file.read_text()):
             return entry
