@@ -24,8 +24,6 @@ constexpr std::string_view kDcpVersion = "1.0.0";
 constexpr std::string_view kManifestKey = "cairn_manifest";
 
 constexpr int kMostLooks = 3;  // at what other ranks may be changing
-// How long another rank may take to retire the checkpoint that was here before.
-constexpr std::chrono::seconds kPatience(3);
 
 ManifestFile sums_of(std::string name, std::string_view bytes, bool strong) {
   ChecksumStream sums(strong);
@@ -327,31 +325,34 @@ void Publication::add_own_metadata(LiveFiles& live) const {
   }
 }
 
-// What dead saves of this rank left, of the files there. Data may be that of a save of all ranks, which does
-// not hold this rank's lock, but that of all: only where a manifest of this rank's is with it nobody asks.
-std::vector<std::string> Publication::debris_in(const std::vector<FileEntry>& all, const LiveFiles& live,
-                                                bool of_all) const {
-  std::set<SaveId> own;
+// The saves that this rank made for itself: with a manifest of its own.
+std::set<SaveId> Publication::own_saves(const std::vector<FileEntry>& all) const {
+  std::set<SaveId> own{save_};
   for (const FileEntry& entry : all) {
     const auto parsed = parse_dcp_name(entry.name);
-    if (rank_ && parsed && parsed->kind == DcpName::Kind::kManifest && parsed->rank == rank_ &&
+    if (parsed && parsed->kind == DcpName::Kind::kManifest && parsed->rank == rank_ &&
         !is_partial(entry.name))
       own.insert(*parsed->save);
   }
-  std::vector<std::string> names;
-  for (FileEntry& entry : find_debris(all, live, rank_)) {
-    const auto parsed = parse_dcp_name(entry.name);
-    const bool is_data = parsed && parsed->kind == DcpName::Kind::kData;
-    if (!rank_ || of_all || !is_data || (parsed->save && own.contains(*parsed->save)))
-      names.push_back(std::move(entry.name));
-  }
-  return names;
+  return own;
+}
+
+// Data that this rank wrote may be that of a save of all ranks, which does not hold this rank's lock, but
+// that of all.
+bool Publication::is_foreign_data(const FileEntry& entry, const std::set<SaveId>& own) const {
+  const auto parsed = parse_dcp_name(entry.name);
+  return rank_ && parsed && parsed->kind == DcpName::Kind::kData && parsed->rank == rank_ &&
+         !(parsed->save && own.contains(*parsed->save));
 }
 
 std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntry>& all,
                                                       const Metadata& metadata, bool exclusive) {
-  // What a save of all ranks wrote is dead, or named by .metadata, once its lock can be had.
-  const auto of_all = rank_ && exclusive ? lock_if_free(files_, lock_name()) : nullptr;
+  // What a save of all ranks wrote is dead, or named by .metadata, once its lock can be had. Ranks that clean
+  // up all want it.
+  const std::set<SaveId> own = own_saves(all);
+  const auto is_foreign = [&](const FileEntry& entry) { return is_foreign_data(entry, own); };
+  const bool looks = exclusive && std::any_of(all.begin(), all.end(), is_foreign);
+  const auto of_all = looks ? lock_soon(files_, lock_name()) : nullptr;
   LiveFiles live;
   live.add(metadata);  // a writer of the user's may have written the new data under the names of the old
   live.add_save(save_);
@@ -360,8 +361,8 @@ std::vector<std::string> Publication::files_to_remove(const std::vector<FileEntr
   if (rank_) add_own_metadata(live);
   std::vector<std::string> old = std::move(exclusive ? torch_files_ : replaced_);
   if (exclusive)
-    for (std::string& name : debris_in(all, live, of_all && of_all->is_exclusive()))
-      old.push_back(std::move(name));
+    for (FileEntry& entry : find_debris(all, live, rank_))
+      if (!is_foreign(entry) || (of_all && of_all->is_exclusive())) old.push_back(std::move(entry.name));
   std::erase_if(old, [&](const std::string& name) {
     const auto parsed = parse_dcp_name(name);
     return live.has_file(name) || (parsed && parsed->save && live.has_save(*parsed->save));

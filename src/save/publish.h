@@ -1,10 +1,11 @@
-// The last step of a save: the new checkpoint appears in the place of the old one, in one rename.
+// The last step of a save: the new checkpoint appears in the place of the old one, in one step.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,8 @@ class Publication {
   void remember_replaced();
   void remove_old_files(std::string_view published, const Metadata& metadata) noexcept;
   void add_own_metadata(LiveFiles& live) const;
-  std::vector<std::string> debris_in(const std::vector<FileEntry>& all, const LiveFiles& live,
-                                     bool of_all) const;
+  std::set<SaveId> own_saves(const std::vector<FileEntry>& all) const;
+  bool is_foreign_data(const FileEntry& entry, const std::set<SaveId>& own) const;
   std::vector<std::string> files_to_remove(const std::vector<FileEntry>& all, const Metadata& metadata,
                                            bool exclusive);
 

@@ -171,7 +171,7 @@ bool try_to_complete(FileSystem& files, const RankSet& set, bool durable, const 
     const auto complete = complete_set_in(files, entries, limits);
     if (complete && complete->set == set) {
       give_names(files, entries, *complete, durable);
-      remove_foreign_debris(files, set, lock_if_free(files, lock_name()).get());
+      remove_foreign_debris(files, set, lock_soon(files, lock_name()).get());
       return true;
     }
     // One that waits and replaces nothing of what is here never stands.
@@ -195,6 +195,14 @@ std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name)
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kConflict) return nullptr;
     throw;
+  }
+}
+
+std::unique_ptr<FileLock> lock_soon(FileSystem& files, std::string_view name) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  for (;; std::this_thread::sleep_for(kPause)) {
+    std::unique_ptr<FileLock> lock = lock_if_free(files, name);
+    if (lock != nullptr || std::chrono::steady_clock::now() >= until) return lock;
   }
 }
 

@@ -10,8 +10,13 @@
 
 namespace cairn {
 
+// How long another rank may take to retire the checkpoint that was here before, or to clean up.
+inline constexpr std::chrono::seconds kPatience(3);
+
 // Null when somebody else holds it.
 std::unique_ptr<FileLock> lock_if_free(FileSystem& files, std::string_view name);
+// Null when somebody else holds it for longer than ranks that clean up do.
+std::unique_ptr<FileLock> lock_soon(FileSystem& files, std::string_view name);
 
 // When every rank of the set is there, and what they found still stands: lets them take its place, removes
 // what it was made of, and returns true. So may every rank; also when another one has done it. False, and

@@ -360,6 +360,22 @@ TEST_F(RankLocal, WhatADeadSaveLeftGoesWithTheNextThatHasBothLocks) {
   load_on(1, {3});
 }
 
+TEST_F(RankLocal, WhatADeadSaveLeftGoesAlsoWhileAnotherRankCleansUp) {
+  save_rank(0, 1, 1);
+  SaveId dead{};
+  dead[0] = std::byte{9};
+  const std::string data = data_file_name(0, 0, dead);
+  put_file(*files, data, "of somebody");
+  auto lock = files->lock(lock_name());
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    lock.reset();
+  });
+  save_rank(0, 1, 2);
+  other.join();
+  EXPECT_FALSE(files->stat(data));
+}
+
 TEST_F(RankLocal, ASaveIsPublishedWhenTheSetStands) {
   for (const int rank : {0, 1}) save_rank(rank, 2, 1);
   const auto writer = save_rank(1, 2, 2);
