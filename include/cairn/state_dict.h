@@ -140,33 +140,29 @@ class Value {
                                  std::is_same_v<T, StoredTensor> || std::is_same_v<T, Opaque>;
 
  public:
-  Value() = default;
-  Value(None) {}
-  Value(bool v) : v_(v) {}
-  Value(int v) : v_(std::int64_t{v}) {}
-  Value(std::int64_t v) : v_(v) {}
-  Value(double v) : v_(v) {}
-  Value(const char* v) : v_(std::string(v)) {}
-  Value(std::string v) : v_(std::move(v)) {}
-  Value(BigInt v) : v_(std::move(v)) {}
-  Value(Bytes v) : v_(std::move(v)) {}
-  Value(List v) : v_(std::move(v)) {}
-  Value(Tuple v) : v_(std::move(v)) {}
-  Value(Dict v) : v_(std::move(v)) {}
-  Value(Tensor v) : v_(Boxed(std::move(v))) {}
-  Value(ShardedTensor v) : v_(Boxed(std::move(v))) {}
-  Value(StoredTensor v) : v_(Boxed(std::move(v))) {}
-  Value(Opaque v) : v_(Boxed(std::move(v))) {}
+  Value();
+  Value(None v);
+  Value(bool v);
+  Value(int v);
+  Value(std::int64_t v);
+  Value(double v);
+  Value(const char* v);
+  Value(std::string v);
+  Value(BigInt v);
+  Value(Bytes v);
+  Value(List v);
+  Value(Tuple v);
+  Value(Dict v);
+  Value(Tensor v);
+  Value(ShardedTensor v);
+  Value(StoredTensor v);
+  Value(Opaque v);
   // Error(kLimit) for one that is nested deeper than values may be (a thousand levels).
-  Value(const Value& other) : v_(other.holds_values() ? Kinds() : other.v_) {
-    if (other.holds_values()) copy_from(other);
-  }
-  Value(Value&&) noexcept = default;
-  Value& operator=(const Value& other) { return *this = Value(other); }
-  Value& operator=(Value&&) noexcept = default;
-  ~Value() {
-    if (holds_values()) let_go();
-  }
+  Value(const Value& other);
+  Value(Value&& other) noexcept;
+  Value& operator=(const Value& other);
+  Value& operator=(Value&& other) noexcept;
+  ~Value();
 
   template <class T> bool is() const { return get_if<T>() != nullptr; }
   // The value as a T; null when it is something else.
