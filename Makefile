@@ -41,8 +41,10 @@ test-s3: servers  ## object stores, which are not part of the build yet: on serv
 	@ctest --test-dir build/s3 --output-on-failure -j $(JOBS) -R 'S3|s3|Gc'
 	@CAIRN_BUILD=build/s3 PYTHONPATH=build/s3/python $(PYTHON) -m pytest tests/s3 -n $(JOBS) --dist loadfile
 
-test: build  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
-	@tools/build.sh asan $(JOBS) unit replay
+test:  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
+	@tools/setup.sh system
+	@tools/setup.sh & tools/build.sh asan $(JOBS) unit replay && wait $$!
+	@tools/build.sh release $(JOBS)
 	@tests/unit.py $(ASAN) --jobs $(WORKERS)
 	@$(ONCE) $(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	@tools/lint.sh quick
