@@ -40,7 +40,9 @@ def main() -> int:
     print(
         ".SH PATHS\n"
         + escaped(
-            "Wherever a command takes a PATH it takes a URL: file:///data/run is a directory by its absolute path."
+            "Wherever a command takes a PATH it takes a URL: file:///data/run is a directory by its absolute path. "
+            "In builds with object stores (cairn --version says so), s3://bucket/run is a folder of a bucket, and "
+            "https://host/run one of a web server, to read."
         )
     )
     print(".SH COMMANDS")

@@ -205,6 +205,7 @@ std::unique_ptr<FileSystem> memory_file_system();
 //   file:///data/run       a directory, by its absolute path; %20 is a space
 //   memory://name/step-1   a folder in memory, shared by all of this process that say the same name
 //   s3://bucket/run        a folder of a bucket (docs/s3.md)
+//   https://host/run       a folder of a web server, or http://, to read
 //
 // Error(kNotFound) when it is not there; Error(kUnsupported), with the known ones, for another scheme. A path
 // that looks like a URL is told from one by a "./" before it.

@@ -60,6 +60,12 @@ def test_help_has_examples_and_exit_codes():
     assert "Exit codes: 0" in text
 
 
+def test_a_scheme_that_nobody_knows_is_answered_as_the_page_says():
+    asked = subprocess.run([CLI, "ls", "gopher://run/step-1"], capture_output=True, text=True)
+    assert asked.returncode == 1
+    assert f"\n{asked.stderr}```" in (ROOT / "docs/cli.md").read_text()
+
+
 def test_version_says_what_is_in():
     version = (ROOT / "VERSION").read_text().strip()
     lines = ok("--version").splitlines()
