@@ -25,11 +25,11 @@ setup:  ## install what is missing (Debian packages as root; Python packages int
 servers:  ## setup, and what object stores are built from and tried with
 	@tools/setup.sh servers
 
-build: setup  ## the command, the library and the Python package, in build/release
-	@tools/build.sh release $(JOBS)
+build:  ## the command, the library and the Python package, in build/release
+	@tools/first_build.sh release $(JOBS)
 
-demo: setup  ## four ranks save and three load; the command and PyTorch look at the result
-	@tools/build.sh release $(JOBS) cairn_cli train
+demo:  ## four ranks save and three load; the command and PyTorch look at the result
+	@tools/first_build.sh release $(JOBS) cairn_cli train
 	@tools/demo.sh
 
 s3-demo: servers  ## the same in a bucket of a server on loopback
@@ -42,8 +42,7 @@ test-s3: servers  ## object stores, which are not part of the build yet: on serv
 	@CAIRN_BUILD=build/s3 PYTHONPATH=build/s3/python $(PYTHON) -m pytest tests/s3 -n $(JOBS) --dist loadfile
 
 test:  ## everything that must hold; AGAIN=1 also runs what passed on this very tree before
-	@tools/setup.sh system
-	@tools/setup.sh & tools/build.sh asan $(JOBS) unit replay && wait $$!
+	@tools/first_build.sh asan $(JOBS) unit replay
 	@tools/build.sh release $(JOBS)
 	@tests/unit.py $(ASAN) --jobs $(WORKERS)
 	@$(ONCE) $(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder

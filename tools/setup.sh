@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the build and the tests need and is not there yet: Debian packages, and Python packages
 # into .venv. Says nothing and changes nothing when everything is in place.
-# setup.sh system: the Debian packages only, which are all that C++ needs.
+# setup.sh build: only what is needed to compile: the Debian packages, and nanobind.
 # setup.sh servers: also what object stores are built from and tried with (tools/s3_server.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,6 +59,10 @@ python_environment() {
   # Compiled below, by all processors at once.
   local pip=("$python" -m pip install -qq --disable-pip-version-check --no-input --no-compile)
   local torch
+  if [ "${1-}" = build ]; then
+    "${pip[@]}" "$(grep '^nanobind==' tools/requirements.txt)"
+    return
+  fi
   torch=$(grep '^torch==' tools/requirements.txt)
   say "installing Python packages into .venv ($torch first; this takes a while)"
   "${pip[@]}" "$torch"
@@ -74,6 +78,5 @@ pathlib.Path(sysconfig.get_path("purelib"), "cairn-build.pth").write_text(
 # The interpreter is asked only while .venv is not there yet.
 [ -f .venv/.installed ] || mapfile -t -O ${#packages[@]} packages < <(python_packages)
 debian_packages
-[ "${1-}" != system ] || exit 0
-python_environment
+python_environment "${1-}"
 [ "${1-}" != servers ] || .venv/bin/python -m pip install -qq --disable-pip-version-check --no-input -r tools/requirements-servers.txt
