@@ -1,10 +1,10 @@
 // Saving to and loading from an S3 server. bench/parts/s3.py calls it.
 //
-//   s3_client move URL BYTES          a state of CPU tensors to a server that the environment names, and
-//   back, with
-//                                     checksums: the best of three, and the most memory beyond the state
-//   s3_client small COUNT             requests of a save and a load of COUNT small tensors, at a server of
-//   its own s3_client ls COUNT CAIRN          requests of the command CAIRN that lists COUNT tensors
+//   s3_client move URL BYTES    a state of CPU tensors to a server that the environment names, and back, with
+//                               checksums, over and over at one place: the best of three, and the most memory
+//                               beyond the state
+//   s3_client small COUNT       requests of a save and a load of COUNT small tensors, at a server of its own
+//   s3_client ls COUNT CAIRN    requests of the command CAIRN that lists COUNT tensors
 //
 // Prints one JSON object; nothing without arguments.
 #include <cstdlib>
@@ -41,17 +41,15 @@ void check_and_spoil(StateDict& state, const Tensor& wanted) {
 
 void run_move(const std::string& url, std::uint64_t bytes) {
   StateDict state = state_of(bytes);
-  const auto place = [&](int round) { return fmt::format("{}/{}", url, round); };
-  double saving_mib = 0, loading_mib = 0;
-  saving_mib = mib_beyond([&] { save(state, place(0)); });
-  const Cost saving = least_cost(kRepetitions, [&](int i) { save(state, place(i + 1)); });
+  const double saving_mib = mib_beyond([&] { save(state, url); });
+  const Cost saving = least_cost(kRepetitions, [&](int) { save(state, url); });
   const Tensor wanted = filled(kTensorBytes);
   check_and_spoil(state, wanted);
-  loading_mib = mib_beyond([&] { load(state, place(0)); });
+  const double loading_mib = mib_beyond([&] { load(state, url); });
   Cost loading;
   for (int i = 0; i < kRepetitions; ++i) {
     check_and_spoil(state, wanted);
-    const Cost one = least_cost(1, [&](int) { load(state, place(i + 1)); });
+    const Cost one = least_cost(1, [&](int) { load(state, url); });
     loading = {std::min(loading.seconds, one.seconds), std::min(loading.cpu, one.cpu)};
   }
   check_and_spoil(state, wanted);

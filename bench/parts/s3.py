@@ -2,11 +2,10 @@
 """Save and load at an S3 server, against bare libcurl, raw sockets and what else saves checkpoints to buckets.
 
 All in one run, against a server on loopback that keeps bytes in memory (bench/s3) and is a process of its own: what is
-counted as CPU is the client's alone. Checksums on, requests signed. Every figure is the best of three. curl and the
-sockets move as many bytes over as many connections as cairn has threads.
+counted as CPU is the client's alone. Checksums on, requests signed. Every figure is the best of three, each to the place
+of the one before. curl and the sockets move as many bytes over as many connections as cairn had at most.
 
-The others are measured where they are installed: `make bench-peers` does that, in build/peers. s3torchconnector has the
-threads that cairn has, too.
+The others are measured where they are installed: `make bench-peers` does that, in build/peers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ COMMAND = Path(os.environ.get("CAIRN_CLI", RELEASE / "cairn"))
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 BYTES = int(os.environ.get("CAIRN_BENCH_BYTES", 1 << 30))
 CORES = os.cpu_count() or 1
-CONNECTIONS = int(os.environ.get("CAIRN_BENCH_CONNECTIONS", min(16, max(8, CORES))))
+THREADS = int(os.environ.get("CAIRN_BENCH_THREADS", str(min(16, max(8, CORES)))))  # of the others
 MANY_CORES = 12  # from here on the server is not what limits everybody
 LATENCY = 20  # milliseconds, of each request
 SMALL = 20_000
@@ -66,9 +65,9 @@ def cpu():
     return used.ru_utime + used.ru_stime
 def best(work):
     found = []
-    for i in range(3):
+    for _ in range(3):
         before, start = cpu(), time.perf_counter()
-        work(f"{url}/{i}")
+        work(url)
         if device != "cpu": torch.cuda.synchronize()
         found.append((time.perf_counter() - start, cpu() - before))
     return {"seconds": min(each[0] for each in found), "cpu": min(each[1] for each in found)}
@@ -80,7 +79,7 @@ assert all(torch.equal(tensor, state["model"][name]) for name, tensor in wanted.
 print(json.dumps({"save": saving, "load": loading}))
 """
 
-Costs = dict[str, dict[str, float]]  # "save" and "load": seconds, cpu
+Costs = dict[str, dict[str, float]]  # "save" and "load": seconds, cpu; "connections": most
 
 
 class Server:
@@ -96,7 +95,8 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.communicate()
+        said, _ = self.process.communicate()
+        self.at_once = int(dict(line.split() for line in said.splitlines()).get("at-once", 0))
 
     def env(self) -> dict[str, str]:
         of_others = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
@@ -122,21 +122,23 @@ def ask(server: Server | None, *command: Any) -> Any:
 
 def cairn(*options: str, size: int = BYTES) -> Costs:
     with Server(*options) as server:
-        return ask(server, PROGRAMS / "s3_client", "move", "s3://bench/run", size)
+        costs = ask(server, PROGRAMS / "s3_client", "move", "s3://bench/run", size)
+    return {**costs, "connections": {"most": server.at_once}}
 
 
-def raw(kind: str, *options: str) -> Costs:
+def raw(kind: str, beside: Costs, *options: str) -> Costs:
+    connections = int(beside["connections"]["most"])
     with Server(*options) as server:
         verbs = {"save": "put", "load": "get", **({"drop": "drop"} if kind == "curl" else {})}
         return {
-            what: ask(server, PROGRAMS / "s3_raw", kind, verb, server.endpoint, BYTES, CONNECTIONS)
+            what: ask(server, PROGRAMS / "s3_raw", kind, verb, server.endpoint, BYTES, connections)
             for what, verb in verbs.items()
         }
 
 
 def in_python(python: Path, who: str, device: str = "cpu") -> Costs:
     with Server("--completed-etag") as server:
-        return ask(server, python, "-c", PEER, who, "s3://bench/run", BYTES, CONNECTIONS, device)
+        return ask(server, python, "-c", PEER, who, "s3://bench/run", BYTES, THREADS, device)
 
 
 def row(name: str, cairn: float, unit: str, **others: Any) -> None:
@@ -157,11 +159,12 @@ def has(python: Path, *modules: str) -> bool:
 
 
 def against_machine(ours: Costs) -> None:
-    sockets, curl = raw("sockets"), raw("curl")
+    sockets, curl = raw("sockets", ours), raw("curl", ours)
+    over = f"over {ours['connections']['most']} connections"
     for what in ("save", "load"):
         mine, limit = rate(ours[what]), rate(sockets[what])
         target = {"target": 0.8} if CORES >= MANY_CORES else {}
-        row(what, mine, "GB/s", limit=limit, ratio=mine / limit, note="of raw sockets", **target)
+        row(what, mine, "GB/s", limit=limit, ratio=mine / limit, note=f"of raw sockets, {over}", **target)
         row(f"{what}_curl", mine, "GB/s", limit=rate(curl[what]), ratio=mine / rate(curl[what]), note="of bare curl")
     for what, most in (("save", 1.2), ("load", 1.4)):
         mine, limit = cpu(ours[what]), cpu(curl[what])
@@ -173,7 +176,8 @@ def against_machine(ours: Costs) -> None:
 
 
 def tls() -> None:
-    ours, curl = cairn("--tls"), raw("curl", "--tls")
+    ours = cairn("--tls")
+    curl = raw("curl", ours, "--tls")
     for what in ("save", "load"):
         mine, limit = cpu(ours[what]), cpu(curl[what])
         row(f"tls.cpu.{what}", mine, "s/GB", limit=limit, ratio=mine / limit, target=1.2, better="lower",

@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
     for (std::string line; std::getline(std::cin, line);) continue;
     for (const auto& [kind, count] : server.requests_by_kind())
       std::cout << fmt::format("{} {}\n", kind, count);
+    std::cout << fmt::format("at-once {}\n", server.most_in_flight());
   } catch (const std::exception& error) {
     std::cerr << "s3_server: " << error.what() << '\n';
     return 1;

@@ -115,8 +115,9 @@ enum class OnLowSpace : std::uint8_t {
 };
 
 struct WriteOptions {
-  bool overwrite = true;   // a checkpoint of this id is replaced; otherwise Error(kConflict)
-  int files_per_rank = 0;  // written at the same time; 0: as many as cores, up to 16
+  bool overwrite = true;  // a checkpoint of this id is replaced; otherwise Error(kConflict)
+  // Written at the same time; 0: as many as cores, up to 16, and to a bucket at least 8.
+  int files_per_rank = 0;
   // Every item has a file of its own; files_per_rank of them are written at a time.
   bool file_per_item = false;
   int spare_cores = 0;  // left to others in that; a save in the background leaves at least one

@@ -47,9 +47,9 @@ class FileWriter {
   // Capabilities::ranged_writes. What is left out in between is zeros all the same.
   virtual bool appends_only() const { return false; }
 
-  // Where it is not 0: what covers whole pieces of this length, from a multiple of it on, is taken from where
-  // it lies, many of them at once; everything else is copied first.
-  virtual std::uint64_t piece_bytes() const { return 0; }
+  // Whether one long write is better than many short ones: it is sent from where it lies, in pieces that are
+  // on their way together.
+  virtual bool prefers_long_writes() const { return false; }
 
   // Fills `to` with what was written there, for who wants to be sure before commit(). False where a file
   // cannot be read before it is there.

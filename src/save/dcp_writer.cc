@@ -133,7 +133,7 @@ class DcpWriter final : public StorageWriter {
     const int cores = core_count();
     // Ranks of one machine share its cores; how many of them are there nobody here knows.
     const int share = role_.world_size > 1 ? std::clamp(cores / role_.world_size, 4, 16) : 16;
-    return std::clamp(cores - options_.spare_cores, 1, share);
+    return files_at_once(*files_, std::clamp(cores - options_.spare_cores, 1, share));
   }
 
   // Which items go into which file.

@@ -1,6 +1,7 @@
 // Files that one rank writes at the same time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -8,8 +9,16 @@
 
 #include "base/parallel.h"
 #include "cairn/checkpoint_storage.h"
+#include "cairn/storage.h"
 
 namespace cairn {
+
+// How many files to write at a time where nobody said it. Far away, waiting takes most of the time and no
+// processor.
+inline int files_at_once(const FileSystem& files, int processors) {
+  constexpr int kFarFiles = 8;
+  return files.is_far() ? std::max(processors, kFarFiles) : processors;
+}
 
 // How far all files are, and whether to go on with them. Used by the threads that write.
 class FileJobs {

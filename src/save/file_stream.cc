@@ -148,23 +148,15 @@ void FileStream::append_past_cache(ByteSpan bytes) {
 void FileStream::append_through_cache(ByteSpan bytes) {
   flush();
   if (file_->appends_only()) wait_until_idle();
+  const std::size_t most = file_->prefers_long_writes() ? bytes.size() : kWriteTile;
   while (!bytes.empty()) {
-    const ByteSpan tile = bytes.first(tile_of(bytes.size()));
+    const ByteSpan tile = bytes.first(std::min(bytes.size(), most));
     for (std::size_t at = 0; options_.checksums && at < tile.size(); at += kWriteTile)
       sums_.append(tile.subspan(at, std::min(kWriteTile, tile.size() - at)));
     file_->write_at(position_, tile);
     position_ += tile.size();
     bytes = bytes.subspan(tile.size());
   }
-}
-
-// How much of what is appended is written at once.
-std::size_t FileStream::tile_of(std::size_t bytes) const {
-  const std::uint64_t piece = file_->piece_bytes();
-  if (piece == 0) return std::min(bytes, kWriteTile);
-  if (const std::uint64_t over = position_ % piece; over != 0)
-    return static_cast<std::size_t>(std::min<std::uint64_t>(bytes, piece - over));
-  return bytes < piece ? bytes : static_cast<std::size_t>(bytes / piece * piece);
 }
 
 void FileStream::append_copied(ByteSpan bytes) {

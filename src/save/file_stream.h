@@ -93,7 +93,6 @@ class FileStream final : public ByteSink {
   void append_copied(ByteSpan bytes);
   void append_past_cache(ByteSpan bytes);
   void append_through_cache(ByteSpan bytes);
-  std::size_t tile_of(std::size_t bytes) const;
   void rethrow();
 
   std::unique_ptr<FileWriter> file_;

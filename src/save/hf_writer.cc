@@ -252,7 +252,8 @@ WrittenData HfWriter::write_data(const SavePlan& plan, SavePlanner& planner) {
   WrittenData data;
   if (plan.items.empty()) return data;
   const std::vector<HfFile> layout = lay_out(plan.items, options_.file_of);
-  const int wanted = options_.write.files_per_rank > 0 ? options_.write.files_per_rank : core_count();
+  const int wanted = options_.write.files_per_rank > 0 ? options_.write.files_per_rank
+                                                       : files_at_once(*files_, core_count());
   std::vector<Job> jobs(layout.size());
   const int at_once = std::min({static_cast<int>(jobs.size()), wanted, kMostThreads});
   for (std::size_t i = 0; i < jobs.size(); ++i) {

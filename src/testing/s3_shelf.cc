@@ -11,16 +11,57 @@
 #include <utility>
 
 namespace cairn::loopback {
+namespace {
 
-// Large ones in large pages, and none cleared: bodies are received into them.
+constexpr std::size_t kLargePage = 2 << 20;
+
+// Of large bodies that went: memory that was used before has all its pages, and what a client is measured
+// against is not how fast the server is given new ones.
+class SpareMemory {
+ public:
+  ~SpareMemory() {
+    for (const auto& [size, memory] : spare_) std::free(memory);
+  }
+
+  // Of whole pages.
+  void* take(std::size_t size) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = spare_.find(size); found != spare_.end()) {
+        void* const memory = found->second;
+        spare_.erase(found);
+        return memory;
+      }
+    }
+    void* const memory = std::aligned_alloc(kLargePage, size);
+    if (memory == nullptr) throw std::bad_alloc();
+    (void)madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
+  }
+  void give(void* memory, std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    spare_.emplace(size, memory);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<std::size_t, void*> spare_;  // by size
+};
+
+}  // namespace
+
+// Not cleared: bodies are received into it.
 Piece new_piece(std::size_t size) {
-  constexpr std::size_t kLargePage = 2 << 20;
-  const bool large = size >= kLargePage;
-  void* memory = large ? std::aligned_alloc(kLargePage, (size + kLargePage - 1) / kLargePage * kLargePage)
-                       : std::malloc(std::max<std::size_t>(size, 1));
-  if (memory == nullptr) throw std::bad_alloc();
-  if (large) (void)madvise(memory, size, MADV_HUGEPAGE);
-  return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }),
+  if (size < kLargePage) {
+    void* const memory = std::malloc(std::max<std::size_t>(size, 1));
+    if (memory == nullptr) throw std::bad_alloc();
+    return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }),
+            size};
+  }
+  static const auto spare = std::make_shared<SpareMemory>();
+  const std::size_t whole = (size + kLargePage - 1) / kLargePage * kLargePage;
+  return {std::shared_ptr<std::byte>(static_cast<std::byte*>(spare->take(whole)),
+                                     [from = spare, whole](std::byte* p) { from->give(p, whole); }),
           size};
 }
 

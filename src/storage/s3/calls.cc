@@ -20,7 +20,8 @@ namespace {
 using CallClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMostHedged = 16 << 20;         // bytes: the second try needs as much memory
+constexpr std::size_t kMostHedged = 16 << 20;  // bytes: the second try needs as much memory
+constexpr int kMostTriesOfStrangers = 4;       // a wrong address is more likely than a server that starts
 constexpr auto kLeastHedgeDelay = milliseconds(100);  // what is faster than that is not worth a second try
 
 // One request of a call. A second one beside the first has memory of its own.
@@ -181,6 +182,7 @@ class CallRun {
   void try_ended(Try& attempt) {
     CallWork& work = *attempt.work;
     let_go(attempt);
+    if (attempt.outcome == Exchange::Outcome::kAnswered) learnt_.answers = true;
     if (const auto date = time_of_http(attempt.header("date")))
       state_.server_ahead =
           std::chrono::round<std::chrono::seconds>(*date - std::chrono::system_clock::now());
@@ -250,9 +252,12 @@ class CallRun {
       case Verdict::kLate: break;
       default: throw failure_of(call, judgement, context);
     }
+    const bool stranger = attempt.outcome == Exchange::Outcome::kUnreachable && !learnt_.answers;
+    const int most_tries =
+        stranger ? std::min(kMostTriesOfStrangers, state_.options.most_tries) : state_.options.most_tries;
     const auto now = CallClock::now();
     work.not_before = now + delay;
-    if (judgement.verdict == Verdict::kLate || work.tries >= state_.options.most_tries ||
+    if (judgement.verdict == Verdict::kLate || work.tries >= most_tries ||
         work.not_before >= work.began + state_.options.deadline)
       throw error_of_giving_up(call, judgement, context, work.tries,
                                std::chrono::duration_cast<milliseconds>(now - work.began));

@@ -45,8 +45,8 @@ struct Call {
 
 struct ClientOptions {
   Settings settings = {};
-  std::chrono::milliseconds deadline = std::chrono::minutes(10);           // of one call, with all its tries
-  int most_tries = 10;                                                     // of one call
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);  // of one call, with all its tries
+  int most_tries = 10;  // of one call; 4 while nobody was ever there to connect to
   std::chrono::milliseconds first_delay = std::chrono::milliseconds(100);  // doubles, with full jitter,
   std::chrono::milliseconds most_delay = std::chrono::seconds(20);         // up to this
   int most_in_flight = 128;  // of all threads together; fewer while the server asks for it

@@ -23,6 +23,7 @@ struct Learnt {
   Learnt(int most_in_flight, Location at) : pace(most_in_flight), location(std::move(at)) {}
 
   Pace pace;
+  std::atomic<bool> answers = false;  // it has, once
   std::mutex mutex;
   Location location;
   std::chrono::seconds clock_ahead =

@@ -61,20 +61,15 @@ class PartedObject {
         at = next;
       }
       end_ = std::max(end_, end);
-      choose(full);
     }
     send(full);
   }
-
-  // Of all parts, when they are of one length.
-  std::uint64_t piece_bytes() const { return said_ == 0 ? 0 : cuts_.at(0).end; }
 
   bool complete(bool only_new) {
     const std::lock_guard lock(mutex_);
     begin();
     std::vector<Full> rest;
     std::vector<std::byte> zeros;
-    if (held_) rest.push_back(std::move(*std::exchange(held_, std::nullopt)));
     for (std::uint64_t at = 0; at < end_;) {
       const PartPlace place = placed(at);
       const std::uint64_t size = std::min(place.end, end_) - place.begin;
@@ -112,7 +107,8 @@ class PartedObject {
     Block block;
     Covered covered;
   };
-  // One that can be sent: from the caller's memory, or from its own.
+  // One that can be sent: from the caller's memory, from its own, or its front from the one and its end from
+  // the other.
   struct Full {
     Part part;
     Block block = nullptr;
@@ -149,32 +145,24 @@ class PartedObject {
           .in_file(bucket_->client().shown(key_))
           .at(at);
     const std::uint64_t size = place.end - place.begin;
-    const auto open = open_.find(place.number);
-    if (open == open_.end() && bytes.size() == size) {
-      sent_[place.number] = true;
-      full.push_back({{place.number, {bytes}, {}}});
-      return;
-    }
+    const std::uint64_t before = at - place.begin;
     Open& part = open_[place.number];
-    if (part.block == nullptr) part.block = new_block(size);
-    std::memcpy(part.block.get() + (at - place.begin), bytes.data(), bytes.size());
-    part.covered.add(at - place.begin, at - place.begin + bytes.size());
-    if (!part.covered.all(0, size)) return;
+    // What ends a part can be sent from where it lies.
+    const bool ends_it = before + bytes.size() == size && (before == 0 || part.covered.all(0, before));
+    if (!ends_it) {
+      if (part.block == nullptr) part.block = new_block(size);
+      std::memcpy(part.block.get() + before, bytes.data(), bytes.size());
+      part.covered.add(before, before + bytes.size());
+      if (!part.covered.all(0, size)) return;
+    }
     Full& done = full.emplace_back();
     done.block = std::move(part.block);
-    done.part = {place.number, {Bytes(done.block.get(), size)}, {}};
+    done.part.number = place.number;
+    const std::uint64_t own = ends_it ? before : size;
+    if (own > 0) done.part.bytes.emplace_back(done.block.get(), own);
+    if (ends_it) done.part.bytes.push_back(bytes);
     sent_[place.number] = true;
     open_.erase(place.number);
-  }
-
-  // One that lies in memory of its own can wait for those that come next: then all are on their way together.
-  void choose(std::vector<Full>& full) {
-    if (full.size() == 1 && full.front().block != nullptr && !held_) {
-      held_ = std::move(full.front());
-      full.clear();
-    } else if (!full.empty() && held_) {
-      full.push_back(std::move(*std::exchange(held_, std::nullopt)));
-    }
   }
 
   void send(std::vector<Full>& full) {
@@ -184,14 +172,13 @@ class PartedObject {
     const std::lock_guard lock(mutex_);
     note(parts);
     for (Full& one : full)
-      if (one.block != nullptr && one.part.bytes.front().size() == cuts_.at(0).end)
-        spare_ = std::move(one.block);
+      if (one.block != nullptr && said_ != 0) spare_ = std::move(one.block);
   }
 
   // Memory that was used before has all its pages.
   Block new_block(std::uint64_t size) {
-    if (spare_ != nullptr && size <= cuts_.at(0).end) return std::move(spare_);
-    return Block(new std::byte[size]);
+    if (spare_ != nullptr) return std::move(spare_);
+    return Block(new std::byte[said_ != 0 ? cuts_.at(0).end : size]);
   }
 
   void send_locked(std::vector<Full>& full) {
@@ -220,8 +207,7 @@ class PartedObject {
   std::string upload_;
   std::uint64_t end_ = 0;
   std::map<int, Open> open_;
-  Block spare_;               // as large as the first part
-  std::optional<Full> held_;  // to be sent with others
+  Block spare_;               // as large as each part, where all are of one length
   std::map<int, bool> sent_;  // or being sent
   std::map<int, std::string> etags_;
 };
@@ -262,9 +248,9 @@ class ObjectWriter final : public FileWriter {
     if (parted != nullptr) parted->write(offset, bytes);
   }
 
-  std::uint64_t piece_bytes() const override {
+  bool prefers_long_writes() const override {
     const std::lock_guard lock(mutex_);
-    return parted_ == nullptr ? 0 : parted_->piece_bytes();
+    return parted_ != nullptr;
   }
 
   bool read_back(std::uint64_t offset, std::span<std::byte> to) override {
