@@ -45,7 +45,7 @@ test:  ## everything that must hold; AGAIN=1 also runs what passed on this very 
 	@tools/first_build.sh asan $(JOBS) unit replay
 	@tools/build.sh release $(JOBS)
 	@tests/unit.py $(ASAN) --jobs $(WORKERS)
-	@$(ONCE) $(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(ONCE) $(PYTHON) -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --durations-min=5
 	@tools/lint.sh quick
 
 check: setup  ## the unit tests of the rooms that were edited, without sanitizers; ROOM="storage save" picks them
