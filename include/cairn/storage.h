@@ -157,6 +157,8 @@ class FileSystem {
   // In one step: the new name has the old file or the one it had before, at every instant.
   virtual void rename(std::string_view from, std::string_view to) = 0;
   virtual void remove(std::string_view name) = 0;  // Error(kNotFound) when there is none
+  // Those of them that are there: all together, where each takes long. Nobody is to replace them meanwhile.
+  virtual void remove_all(std::span<const std::string> names);
   // Makes every commit, rename and remove so far survive a loss of power.
   virtual void sync_directory() = 0;
 

@@ -113,7 +113,7 @@ std::set<std::string> files_of_old_index(const FileSystem& files, const std::str
 void remove_old_files(FileSystem& files, std::set<std::string> old, const OutputLayout& layout,
                       bool durable) {
   for (const std::string& name : layout.file_of) old.erase(name);
-  for (const std::string& name : old) files.remove(name);
+  files.remove_all(std::vector(old.begin(), old.end()));
   if (durable && !old.empty()) files.sync_directory();
 }
 

@@ -135,8 +135,9 @@ class Consolidation {
       int largest = 1;
       for (const auto& [name, file] : convert_.file_of) largest = std::max(largest, file);
       const auto there = file_system_of(destination_);
-      for (const int file : files)
-        if (there->stat(hf_file_name(file, largest))) there->remove(hf_file_name(file, largest));
+      std::vector<std::string> names;
+      for (const int file : files) names.push_back(hf_file_name(file, largest));
+      there->remove_all(names);
     } catch (...) {
       // What failed elsewhere is told all the same.
     }

@@ -103,9 +103,7 @@ class DcpWriter final : public StorageWriter {
   void abandon() noexcept override {
     try {
       CAIRN_POINT("abandon.begun");
-      const bool published = has_published();
-      for (const std::string& name : written_)
-        if (!published && files_->stat(name)) files_->remove(name);
+      if (!has_published()) files_->remove_all(written_);
       CAIRN_POINT("abandon.before_unlock");
     } catch (...) {
       // The next save or `cairn gc` finds them.

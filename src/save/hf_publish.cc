@@ -94,7 +94,7 @@ void publish_hf(FileSystem& files, bool sharded, bool durable, const std::vector
   // What the old index names stays until the new one cannot be lost any more.
   if (!sharded && durable && !old.empty()) files.sync_directory();
   CAIRN_POINT("hf.before_remove");
-  for (const std::string& name : old) files.remove(name);
+  files.remove_all(std::vector(old.begin(), old.end()));
   CAIRN_POINT("hf.after_remove");
   if (durable) files.sync_directory();
 }

@@ -99,8 +99,9 @@ class HfWriter final : public StorageWriter {
   void abandon() noexcept override {
     try {
       CAIRN_POINT("hf.before_abandon");
-      for (const auto& [from, to] : renames_)
-        if (files_->stat(from)) files_->remove(from);
+      std::vector<std::string> partial;
+      for (const auto& [from, to] : renames_) partial.push_back(from);
+      files_->remove_all(partial);
     } catch (...) {
       // `cairn gc` finds them.
     }

@@ -100,14 +100,6 @@ bool is_there(const FileSystem& files, std::string_view name) {
   return files.version_of(name) || files.stat(name);
 }
 
-void remove_if_there(FileSystem& files, const std::string& name) {
-  try {
-    files.remove(name);
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kNotFound) throw;
-  }
-}
-
 // Who cleans up may have taken files that nobody named yet: where no lock kept others out any of them, and
 // elsewhere those that carry the id of a save, which ranks that save for themselves take for their own.
 void require_files(const FileSystem& now, const Metadata& metadata, bool exclusive) {
@@ -158,13 +150,13 @@ bool retire_ranks(FileSystem& files, const std::vector<FileEntry>& all, bool dur
   for (const std::string& name : retired)
     for (std::string& file : torch_files_of(files, name)) old.push_back(std::move(file));
   if (retired.empty()) return true;
-  for (const std::string& name : retired) remove_if_there(files, name);
+  files.remove_all(retired);
   if (durable) files.sync_directory();
   const Metadata now = read_dcp_metadata(*files.open(kMetadataName));
   LiveFiles live;
   live.add(now);
-  for (const std::string& name : old)
-    if (!live.has_file(name)) remove_if_there(files, name);
+  std::erase_if(old, [&](const std::string& name) { return live.has_file(name); });
+  files.remove_all(old);
   return true;
 }
 
@@ -380,7 +372,7 @@ void Publication::remove_old_files(std::string_view published, const Metadata& m
     if (!rank_ && exclusive && !retire_ranks(files_, all, options_.durable)) return;
     const std::vector<std::string> old = files_to_remove(all, metadata, exclusive);
     CAIRN_POINT("publish.before_remove");
-    for (const std::string& name : old) remove_if_there(files_, name);
+    files_.remove_all(old);
     CAIRN_POINT("publish.after_remove");
     if (!old.empty() && options_.durable) files_.sync_directory();
     CAIRN_POINT("publish.before_unlock");
@@ -394,7 +386,7 @@ void Publication::remove_old_files(std::string_view published, const Metadata& m
 void Publication::require_coming() {
   for (int tries = 1; !is_coming(); ++tries) {
     if (tries < kMostLooks) continue;
-    if (next_.beside) remove_if_there(files_, name_beside(*rank_, next_.set));
+    if (next_.beside) files_.remove_all(std::vector{name_beside(*rank_, next_.set)});
     throw another_save_came_first(files_, metadata_name(rank_));
   }
 }

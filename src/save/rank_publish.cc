@@ -49,14 +49,16 @@ class Retired {
       LiveFiles live;
       for (int rank = 0; rank < standing.ranks; ++rank)
         live.add(read_dcp_metadata(*files.open(metadata_name(rank))));
+      std::vector<std::string> gone;
       for (const FileEntry& entry : files.list()) {
         const auto parsed = parse_dcp_name(entry.name);
         const bool old =
             names_.contains(entry.name) || (parsed && parsed->save && saves_.contains(*parsed->save));
         const bool needed =
             live.has_file(entry.name) || (parsed && parsed->save && live.has_save(*parsed->save));
-        if (old && !needed) files.remove(entry.name);
+        if (old && !needed) gone.push_back(entry.name);
       }
+      files.remove_all(gone);
       if (durable) files.sync_directory();
     } catch (...) {
       // The next save or `cairn gc` finds them.
@@ -107,7 +109,7 @@ void remove_higher_ranks(FileSystem& files, const std::vector<FileEntry>& entrie
     const auto lock = lock_if_free(files, lock_name(parsed->rank));
     if (lock == nullptr) continue;  // it is saving after all
     retired.add(files, entry.name);
-    if (files.stat(entry.name)) files.remove(entry.name);
+    files.remove_all({&entry.name, 1});
   }
 }
 
@@ -151,8 +153,7 @@ void remove_foreign_debris(FileSystem& files, const RankSet& set, const FileLock
   for (const auto& [owner, names] : by_owner) {
     const auto own = owner ? lock_if_free(files, lock_name(owner)) : nullptr;
     if (owner && (own == nullptr || !own->is_exclusive() || files.stat(metadata_name(owner)))) continue;
-    for (const std::string& name : names)
-      if (files.stat(name)) files.remove(name);
+    files.remove_all(names);
   }
 } catch (...) {
 }

@@ -106,6 +106,16 @@ std::vector<FileEntry> FileSystem::list() const {
   return files;
 }
 
+void FileSystem::remove_all(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    try {
+      remove(name);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kNotFound) throw;
+    }
+  }
+}
+
 std::unique_ptr<FileSystem> file_system_of(const std::string& url, const FileSystemOptions& options) {
   const Url parsed = parse(url);
   return kind_of(parsed, url).open(parsed.rest, options);

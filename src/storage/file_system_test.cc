@@ -325,6 +325,15 @@ TEST_P(AnyFileSystem, RenameReplacesAndRemoveRemoves) {
   files_->sync_directory();
 }
 
+TEST_P(AnyFileSystem, OfManyThatAreToGoSomeMayBeGoneAlready) {
+  for (const char* name : {"a", "b", "c", "d"}) write(name, name);
+  files_->remove_all(std::vector<std::string>{"a", "none", "c"});
+  EXPECT_EQ(names(), (std::vector<std::string>{"b", "d"}));
+  files_->remove_all(std::vector<std::string>{"none"});
+  files_->remove_all({});
+  EXPECT_EQ(names().size(), 2U);
+}
+
 TEST_P(AnyFileSystem, WhatIsNotThereIsNotFound) {
   EXPECT_EQ(error_of([&] { files_->open("a"); }).code(), ErrorCode::kNotFound);
   EXPECT_EQ(error_of([&] { files_->remove("a"); }).code(), ErrorCode::kNotFound);

@@ -84,6 +84,15 @@ void make_another(FileSystem& files) {
   write_file(files, kMetadataName, bytes, {.replace = version.has_value(), .expected = version});
 }
 
+void remove_what_is_in(GcReport& report, FileSystem& files, const GcOptions& options) {
+  std::vector<std::string> names;
+  for (const FileEntry& file : report.files) {
+    report.bytes += file.size;
+    names.push_back(file.name);
+  }
+  if (!options.dry_run) files.remove_all(names);
+}
+
 // Where locks keep nobody out, but holders are known: files that are old enough and nobody's.
 GcReport collect_what_is_old(FileSystem& files, const FileLock& lock, const GcOptions& options) {
   require_alone(files, lock);
@@ -102,10 +111,7 @@ GcReport collect_what_is_old(FileSystem& files, const FileLock& lock, const GcOp
     make_another(files);
     report.files = debris();
   }
-  for (const FileEntry& file : report.files) {
-    report.bytes += file.size;
-    if (!options.dry_run && files.stat(file.name)) files.remove(file.name);
-  }
+  remove_what_is_in(report, files, options);
   return report;
 }
 
@@ -153,10 +159,7 @@ GcReport collect(FileSystem& files, const GcOptions& options) {
   const LiveFiles live = live_files(files, files.list(), options.limits, marks);
   GcReport report{find_debris(before, live), 0};
   CAIRN_POINT("gc.before_remove");
-  for (const FileEntry& file : report.files) {
-    report.bytes += file.size;
-    if (!options.dry_run && files.stat(file.name)) files.remove(file.name);
-  }
+  remove_what_is_in(report, files, options);
   CAIRN_POINT("gc.after_remove");
   if (!options.dry_run && !report.files.empty()) files.sync_directory();
   CAIRN_POINT("gc.before_unlock");

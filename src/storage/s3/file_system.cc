@@ -142,6 +142,25 @@ class BucketFolder final : public FileSystem {
     }
   }
 
+  void remove_all(std::span<const std::string> names) override {
+    if (names.size() < 2) return FileSystem::remove_all(names);
+    const Folder here = look_into(client(), prefix_, "", std::any_of(names.begin(), names.end(), is_partial));
+    std::vector<std::string> keys, chained;
+    for (const std::string& name : names) {
+      const auto file = here.files.find(name);
+      if (file == here.files.end()) continue;
+      if (file->second.records.empty())
+        keys.push_back(key_of(name));
+      else
+        chained.push_back(name);
+    }
+    s3::remove(client(), keys);
+    FileSystem::remove_all(chained);
+    for (const Leftover& leftover : here.leftovers)
+      if (std::find(names.begin(), names.end(), leftover.shown) != names.end())
+        remove_leftover(client(), leftover);
+  }
+
   void sync_directory() override {}
   std::unique_ptr<FileLock> lock(std::string_view name) override {
     check_file_name(name);

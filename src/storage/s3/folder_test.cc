@@ -42,6 +42,25 @@ TEST_F(S3Folder, IsLookedAtOnce) {
   EXPECT_EQ(read_all(*now->open("below/1")), "y");
 }
 
+TEST_F(S3Folder, LosesManyFilesByOneRequest) {
+  std::vector<std::string> names = {"none", "replaced"};
+  for (int i = 0; i < 50; ++i) write(names.emplace_back(fmt::format("{}", i)), "x");
+  write("replaced", "old");
+  write("replaced", "new");
+  write("stays", "x");
+  const auto begun = files_->create("upload", {.size = 100 << 20});
+  begun->write_at(0, std::vector<std::byte>(16 << 20));
+  for (const FileEntry& entry : files_->list())
+    if (is_partial(entry.name)) names.push_back(entry.name);
+  ASSERT_EQ(names.size(), 53U);
+  server_.forget_requests();
+  files_->remove_all(names);
+  EXPECT_LE(server_.requests(), 12U);
+  EXPECT_EQ(server_.requests_by_kind().at("DeleteObjects"), 1U);
+  EXPECT_EQ(server_.keys(), std::vector<std::string>{"run/stays"});
+  EXPECT_EQ(files_->list().size(), 1U);
+}
+
 TEST_F(S3Folder, StaysWhatItWas) {
   write("a", "old");
   const auto now = files_->as_of_now();

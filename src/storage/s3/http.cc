@@ -74,7 +74,9 @@ std::string_view Exchange::header(std::string_view lower_case_name) const {
 }
 
 struct Http::State {
-  HttpOptions options;
+  explicit State(const HttpOptions& its_options) : options(its_options) {}
+
+  const HttpOptions options;
   PerProcess<HandlePool> pool{[] { return std::make_unique<HandlePool>(); }};
 };
 
