@@ -41,6 +41,7 @@ LAYERS: dict[str, set[str]] = {
     "background": _TOP,
     "convert": _TOP,
     "upkeep": _TOP,
+    "runs": _ALL,
     # Not in the library: what `cairn bench` measures, and what only tests use.
     "measure": _ALL,
     "testing": _ALL,
@@ -83,6 +84,7 @@ PUBLIC: dict[str, str] = {
     "convert.h": "convert",
     "verify.h": "upkeep",
     "gc.h": "upkeep",
+    "keep.h": "runs",
 }
 
 # Headers that open, list or change files: for src/storage alone. What only tests and `cairn bench` use is excepted, and
