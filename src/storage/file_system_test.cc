@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <ostream>
 #include <random>
 #include <thread>
 
@@ -87,6 +88,8 @@ constexpr Capabilities without_conditions(Capabilities can) {
   can.exclusive_create = can.replace_if_unchanged = false;
   return can;
 }
+
+void PrintTo(const FileSystemKind& kind, std::ostream* to) { *to << kind.name; }
 
 const FileSystemKind kKinds[] = {
 #ifdef CAIRN_HAVE_S3
