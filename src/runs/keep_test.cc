@@ -105,7 +105,7 @@ TEST(Keep, ATextIsReadBack) {
 }
 
 TEST(Keep, WhatIsNoPolicyIsToldWithItsPlace) {
-  for (const auto& [text, why] : std::initializer_list<std::pair<std::string, const char*>>{
+  for (const auto& row : std::initializer_list<std::pair<std::string, const char*>>{
            {"lats(3)", "did you mean 'last'"},
            {"last(0)", "above 0"},
            {"last(-1)", "above 0"},
@@ -122,9 +122,9 @@ TEST(Keep, WhatIsNoPolicyIsToldWithItsPlace) {
            {"tagged(\"x)", "no end"},
            {std::string(100, '(') + "last(1)", "too many parentheses"},
            {std::string(1 << 17, ' '), "longer than"}}) {
-    const Error e = error_of([&] { Keep::parse(text); });
-    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument) << text;
-    EXPECT_TRUE(mentions(e, why)) << e.what();
+    const Error e = error_of([&] { Keep::parse(row.first); });
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument) << row.first;
+    EXPECT_TRUE(mentions(e, row.second)) << e.what();
     EXPECT_LT(e.message().size(), 600U);
   }
 }
