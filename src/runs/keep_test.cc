@@ -106,7 +106,7 @@ TEST(Keep, ATextIsReadBack) {
 
 TEST(Keep, WhatIsNoPolicyIsToldWithItsPlace) {
   for (const auto& row : std::initializer_list<std::pair<std::string, const char*>>{
-           {"lats(3)", "did you mean 'last'"},
+           {"everyy(3)", "did you mean 'every'"},
            {"last(0)", "above 0"},
            {"last(-1)", "above 0"},
            {"last(three)", "at 'three)': a number"},
