@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostText = 1 << 20;
 constexpr int kMostTries = 50;  // against others who change the same record
-constexpr std::string_view kOwn = "own", kAbandoned = "abandoned", kMetric = "metric ", kTag = "tag ";
+constexpr std::string_view kOwnLine = "own", kAbandonedLine = "abandoned", kMetric = "metric ", kTag = "tag ";
 
 std::string name_of_record(std::int64_t step) { return fmt::format("step-{}", step); }
 
@@ -58,9 +58,9 @@ StepRecord parse_record(std::string_view text) {
     if (end == text.npos) throw Error(ErrorCode::kCorrupt, "the last line of a step's record has no end");
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
-    if (line == kOwn)
+    if (line == kOwnLine)
       record.own = true;
-    else if (line == kAbandoned)
+    else if (line == kAbandonedLine)
       record.abandoned = true;
     else if (line.starts_with(kMetric))
       record.metrics.insert(parse_metric(line.substr(kMetric.size())));
