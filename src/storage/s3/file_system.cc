@@ -57,8 +57,9 @@ class BucketFolder final : public FileSystem {
       throw Error(ErrorCode::kUnsupported,
                   "this object store cannot replace an object only if it is unchanged")
           .in_file(client().shown(key));
-    // Who says that nobody looks for the name is believed: that spares two requests per file.
-    if (!options.in_place && ((!options.replace && head(client(), key)) || any(client(), key + "/")))
+    // Who says that nobody looks for the name, or which file it has, is believed: that spares requests.
+    if (!options.in_place && !options.expected &&
+        ((!options.replace && head(client(), key)) || any(client(), key + "/")))
       throw Error(ErrorCode::kConflict, "there is a file or a folder of this name already")
           .in_file(client().shown(key));
     return object_writer(bucket_, prefix_, std::move(key), options);

@@ -87,7 +87,7 @@ class Looker {
 
   // The records of one name: which of them it goes by, only itself knows.
   void take_records(const std::string& of, const std::vector<Listed>& records) {
-    const auto now = newest(client_, prefix_ + of);
+    const auto now = newest_of(client_, prefix_ + of, records);
     if (now) {
       files_[of] = {of, now->size};
       folder_.files[of] = *now;

@@ -64,6 +64,22 @@ Generation generation_of(const std::string& key, ObjectHead head) {
   return own;
 }
 
+// What records of N's chain make of it.
+void add_records(Generation& found, const std::string& key, std::vector<Listed> records) {
+  for (Listed& listed : records) {
+    const auto record = parse_record(listed.key);
+    if (!record || record->of != key || record->chain != found.chain) continue;
+    found.records.push_back(listed.key);
+    if (record->number <= found.number) continue;
+    found.lags = true;
+    found.number = record->number;
+    found.key = std::move(listed.key);
+    found.size = listed.size;
+    found.etag = std::move(listed.etag);
+    found.modified = listed.modified;
+  }
+}
+
 std::optional<Generation> own_generation(Client& client, const std::string& key) {
   auto there = head(client, key);
   if (!there) return std::nullopt;
@@ -144,19 +160,14 @@ std::optional<RecordName> parse_record(std::string_view key) {
 
 std::optional<Generation> newest(Client& client, const std::string& key) {
   auto found = own_generation(client, key);
-  if (!found || !found->chained) return found;
-  for (Listed& listed : list(client, records_of(key, found->chain), false).objects) {
-    const auto record = parse_record(listed.key);
-    if (!record || record->of != key || record->chain != found->chain) continue;
-    found->records.push_back(listed.key);
-    if (record->number <= found->number) continue;
-    found->lags = true;
-    found->number = record->number;
-    found->key = std::move(listed.key);
-    found->size = listed.size;
-    found->etag = std::move(listed.etag);
-    found->modified = listed.modified;
-  }
+  if (found && found->chained)
+    add_records(*found, key, list(client, records_of(key, found->chain), false).objects);
+  return found;
+}
+
+std::optional<Generation> newest_of(Client& client, const std::string& key, std::vector<Listed> records) {
+  auto found = own_generation(client, key);
+  if (found && found->chained) add_records(*found, key, std::move(records));
   return found;
 }
 

@@ -62,6 +62,8 @@ struct Generation {
 
 // nullopt when there is no N. One request, two when it may have been replaced.
 std::optional<Generation> newest(Client& client, const std::string& key);
+// The same by records of N that were listed before: one request, and what it held then or holds now.
+std::optional<Generation> newest_of(Client& client, const std::string& key, std::vector<Listed> records);
 
 // A new N, as the first of a chain. False when there is one.
 bool create_chained(Client& client, const std::string& key, Bytes bytes);
