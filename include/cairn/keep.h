@@ -4,8 +4,7 @@
 //   keep == Keep::parse("last(3)|every(1000)|best(loss,2)");      // as people and files say it
 //
 // It is a pure function of what is known of the steps and of the time: of the same ones it keeps the same,
-// whoever asks. What nobody may lose (the newest step, one that somebody reads) is not its business: see
-// run.h.
+// whoever asks. What nobody may lose (the newest step, one that somebody reads) is not its business.
 #pragma once
 
 #include <chrono>

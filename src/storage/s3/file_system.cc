@@ -157,9 +157,9 @@ class BucketFolder final : public FileSystem {
     }
     s3::remove(client(), keys);
     FileSystem::remove_all(chained);
+    const std::set<std::string_view> wanted(names.begin(), names.end());
     for (const Leftover& leftover : here.leftovers)
-      if (std::find(names.begin(), names.end(), leftover.shown) != names.end())
-        remove_leftover(client(), leftover);
+      if (wanted.contains(leftover.shown)) remove_leftover(client(), leftover);
   }
 
   void sync_directory() override {}
